@@ -6,42 +6,29 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import Enum, auto
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.catalog.communication import communicates, is_communication_operator, op_of
-from torchscale.schema.profiles.span import CollectiveSpans, SpanCopyKind, SpanKind, Spans, Steps
-from torchscale.traces.columns import (
-    CollectiveRow,
-    NameTable,
-    StepRow,
-    direction_of,
-    join_spans,
-    make_collectives,
-    make_steps,
-)
+from torchscale.catalog.communication import communicates, is_communication_operator
+from torchscale.schema.profiles.span import SpanCopyKind, SpanKind, Spans
+from torchscale.traces.columns import NameTable, join_spans
 from torchscale.traces.kineto import categories
-from torchscale.traces.kineto.collectives import (
-    CommunicationKernel,
-    GlooCall,
-    GlooCompletion,
-    gloo_rows,
-    interval,
-    kernel_rows,
-    nanoseconds,
-)
+from torchscale.traces.kineto.collectives import nanoseconds
 from torchscale.traces.kineto.forms import NO_ARGS, Event
-from torchscale.traces.kineto.launched import launched_by_operators, launched_rows
-from torchscale.traces.kineto.processes import device_of, label_of, main_devices, number_of
+from torchscale.traces.kineto.kept import GLOO_PREFIX, STEP, Kept, Process
+from torchscale.traces.kineto.processes import device_of, label_of
+from torchscale.traces.kineto.rank_columns import (
+    Common,
+    EventColumns,
+    Part,
+    columns_by_device,
+    columns_of,
+)
 from torchscale.traces.soundness import MAX_NS, whole_number
 
-_STEP = re.compile(r"ProfilerStep#(\d{1,15})$", re.ASCII)
-_GLOO_PREFIX = "gloo:"
 _READBACKS = {"aten::_local_scalar_dense"}
 _COPIES = {
     "Memcpy HtoD (Pageable": SpanCopyKind.HOST_TO_DEVICE_PAGEABLE,
@@ -58,8 +45,6 @@ _COPIES = {
 }
 """The first prefix that fits decides: the longer one stands before the shorter."""
 _MEMORY = "[memory]"
-_CPU, _CUDA = 0, 1
-"""Device types as torch numbers them."""
 _MAX_KEPT = 1_000_000
 """Collectives and steps of a rank; each takes 900 bytes while it is read. 1,000 steps of 500
 collectives have half."""
@@ -79,18 +64,6 @@ event makes none."""
 _TOO_MANY = "no recording of training steps has so many"
 
 
-class Kept(Enum):
-    """Events that are few and carry more than a span does; they are kept one by one."""
-
-    COMMUNICATION_KERNEL = auto()
-    GLOO_CALL = auto()
-    GLOO_COMPLETION = auto()
-    MEMORY = auto()
-    STEP = auto()
-    UNTITLED = auto()
-    """Without a category."""
-
-
 class SpanClass(NamedTuple):
     """What the spans of one category, name and process have in common: kind, index of the name,
     kind of copy, device, place of the process."""
@@ -102,80 +75,12 @@ class SpanClass(NamedTuple):
     process: int
 
 
-class _Step(NamedTuple):
-    """An annotated step; times in microseconds."""
-
-    ts: float
-    dur: float
-    number: int
-
-
 EventClass = SpanClass | Kept | None
 """A class of spans, events that are kept one by one, or events of no use."""
 _UNUSED = -1
 """Code of events of no use."""
 _FIRST_KEPT = 1 << 30
 """Codes from here on are of events that are kept one by one, below of classes of spans."""
-
-
-@dataclass
-class _Process:
-    """Events of one rank that are kept one by one.
-
-    Attributes:
-        label: What a merged file puts before the numbers of its processes; empty where it does not.
-        pids: How many operators, steps and calls of the driver each process of the host has.
-        peaks: Most that was allocated, by type of device; below 0 where that was not recorded.
-    """
-
-    label: str
-    pids: Counter[int | str] = field(default_factory=Counter)
-    steps: list[_Step] = field(default_factory=list)
-    calls: list[GlooCall] = field(default_factory=list)
-    completions: list[GlooCompletion] = field(default_factory=list)
-    kernels: list[CommunicationKernel] = field(default_factory=list)
-    peaks: dict[int, int] = field(default_factory=lambda: {_CPU: -1, _CUDA: -1})
-    pid: int = 0
-    on_device: bool = False
-
-
-@dataclass(frozen=True)
-class EventColumns:
-    """All events of a rank; times in nanoseconds since the epoch.
-
-    Attributes:
-        label: What the file calls the rank; empty where it holds one.
-        device: Its device, where the file holds several of one process; else ``None``.
-        on_device: Whether anything ran on a device.
-        pid: The process that annotated its steps; 0 without steps.
-        peak_bytes: Most that was allocated at once on the device (without one: the host);
-            ``None`` where allocations were not recorded.
-    """
-
-    label: str
-    device: int | None
-    spans: Spans
-    names: tuple[str, ...]
-    collectives: CollectiveSpans
-    steps: Steps
-    on_device: bool
-    pid: int
-    peak_bytes: int | None
-
-
-class _Part(NamedTuple):
-    """Spans of a piece of the file, with what is not kept of each: the "External id" that
-    operators and kernels share, the device, and the place of the process."""
-
-    spans: Spans
-    external: NDArray[np.int64]
-    device: NDArray[np.int64]
-    process: NDArray[np.int64]
-
-    def only(self, chosen: NDArray[np.bool_]) -> _Part:
-        """The spans that are chosen."""
-        rest = (column[chosen] for column in self[1:])
-        return _Part(self.spans.only(chosen), *rest)
 
 
 class ColumnBuilder:
@@ -193,10 +98,10 @@ class ColumnBuilder:
         self._names = NameTable()
         self._codes: dict[tuple[str | int, ...], int] = {}
         self._classes: list[SpanClass] = []
-        self._hosts: dict[int, tuple[_Process, int | str]] = {}
-        self._kept: list[tuple[Kept, _Process]] = []
-        self._parts: list[_Part] = []
-        self._processes: dict[str, _Process] = {}
+        self._hosts: dict[int, tuple[Process, int | str]] = {}
+        self._kept: list[tuple[Kept, Process]] = []
+        self._parts: list[Part] = []
+        self._processes: dict[str, Process] = {}
         self._lanes: dict[str, int] = {}
         self._communicating: set[int] = set()
         self._unread_codes: dict[int, str] = {}
@@ -279,78 +184,19 @@ class ColumnBuilder:
             np.concatenate([empty, *(part[column] for part in self._parts)])
             for column in range(1, 4)
         )
-        whole = _Part(spans, *rest)
+        whole = Part(spans, *rest)
         self._parts = []
         columns: list[EventColumns] = []
+        common = Common(self._names.names, self._communicating, base)
         for place, process in enumerate(self._processes.values()):
             mine = whole
             if len(self._processes) > 1:
                 mine = whole.only(whole.process == place)
             if len(mine.spans) or process.steps or process.kernels:
-                columns += self._by_device(process, mine, base)
-        return columns or [self._columns(_Process(""), whole, base)]
+                columns += columns_by_device(process, mine, common)
+        return columns or [columns_of(Process(""), whole, common)]
 
-    def _by_device(self, process: _Process, part: _Part, base: int) -> Iterator[EventColumns]:
-        devices = main_devices(part.spans, part.device, process.kernels)
-        if len(devices) < 2:
-            yield self._columns(process, part, base)
-            return
-        kernels = process.kernels
-        for device in devices:
-            here = (part.device == device) | (part.device == categories.HOST)
-            process.kernels = [kernel for kernel in kernels if kernel.device == device]
-            yield self._columns(process, part.only(here), base, device)
-
-    def _columns(
-        self, process: _Process, part: _Part, base: int, device: int | None = None
-    ) -> EventColumns:
-        names = self._names.names
-        rows: list[CollectiveRow] = []
-        # gloo runs on the host, also where it carries what a device computed.
-        by_gloo = bool(process.completions) and not process.kernels
-        is_on_host = by_gloo or not process.on_device
-        if is_on_host:
-            rows += gloo_rows(process.calls, process.completions, base)
-        else:
-            rows += kernel_rows(process.kernels, base)
-            operators = self._operators(process, part)
-            launched = launched_by_operators(part.spans, part.external, names, operators)
-            if launched.any():
-                theirs = part.only(launched)
-                rows += launched_rows(theirs.spans, theirs.external, names, operators)
-                part = part.only(~launched)
-        peak = process.peaks[_CUDA if process.on_device else _CPU]
-        if device is not None:
-            peak = -1
-        return EventColumns(
-            label=process.label,
-            device=device,
-            spans=part.spans,
-            names=names,
-            collectives=make_collectives(rows, peers_within_group=is_on_host),
-            steps=make_steps(
-                StepRow(*interval(step.ts, step.dur, base), step.number) for step in process.steps
-            ),
-            on_device=process.on_device,
-            pid=process.pid,
-            peak_bytes=None if peak < 0 else peak,
-        )
-
-    def _operators(self, process: _Process, part: _Part) -> dict[int, str]:
-        """Calls of operators that communicate, by their "External id"."""
-        operators = {call.args.external: call.op for call in process.calls}
-        if self._communicating:
-            chosen = part.spans.of(SpanKind.OPERATOR)
-            chosen &= np.isin(part.spans.name, list(self._communicating))
-            names = self._names.names
-            for external, name in zip(
-                part.external[chosen].tolist(), part.spans.name[chosen].tolist(), strict=True
-            ):
-                operators[external] = names[name]
-        operators.pop(0, None)
-        return operators
-
-    def _part(self, events: list[Event], code: NDArray[np.int32]) -> _Part:
+    def _part(self, events: list[Event], code: NDArray[np.int32]) -> Part:
         start = np.array([event.ts for event in events])
         length = np.array([event.dur for event in events])
         self._check_times(start + length, events)
@@ -373,7 +219,7 @@ class ColumnBuilder:
             detail=detail.astype(np.int8),
             size=np.where(kind == SpanKind.COPY, sizes, 0),
         )
-        return _Part(
+        return Part(
             spans,
             _whole_numbers([one.external for one in args], 0),
             np.where((device != categories.HOST) & (told >= 0), told, device),
@@ -428,11 +274,11 @@ class ColumnBuilder:
         self._unread_codes[code] = category
         return code
 
-    def _process_of(self, pid: int | str) -> _Process:
+    def _process_of(self, pid: int | str) -> Process:
         """The rank that a process is of: the one of the file, unless that puts names of ranks
         before the numbers of processes."""
         label = label_of(pid)
-        return self._processes.setdefault(label, _Process(label))
+        return self._processes.setdefault(label, Process(label))
 
     def _classify(self, category: str, name: str, shapes: str, pid: int | str) -> EventClass:
         process = self._process_of(pid)
@@ -480,9 +326,9 @@ class ColumnBuilder:
         return None
 
     def _classify_annotation(self, name: str, pid: int | str) -> EventClass:
-        if name.startswith(_GLOO_PREFIX):
+        if name.startswith(GLOO_PREFIX):
             return Kept.GLOO_COMPLETION
-        if _STEP.match(name):
+        if STEP.match(name):
             return Kept.STEP
         if name.startswith("enumerate(DataLoader)") or name == "torchscale.data_wait":
             return self._span(SpanKind.INPUT, name, pid)
@@ -501,50 +347,14 @@ class ColumnBuilder:
         place = list(self._processes).index(label_of(pid))
         return SpanClass(kind, self._names.number(name), detail, device, place)
 
-    def _keep(self, kept: Kept, process: _Process, event: Event) -> None:
-        args = event.args or NO_ARGS
-        self._kept_count += kept is not Kept.UNTITLED
-        if math.isnan(event.ts + event.dur) and kept is not Kept.UNTITLED:
+    def _keep(self, kept: Kept, process: Process, event: Event) -> None:
+        if kept is Kept.UNTITLED:
+            self.unread[categories.UNTITLED_TASK] += bool((event.args or NO_ARGS).task_type)
+        elif math.isnan(event.ts + event.dur):
             self._note_time(event)
-            return
-        match kept:
-            case Kept.COMMUNICATION_KERNEL:
-                process.kernels.append(
-                    CommunicationKernel(
-                        event.ts,
-                        event.dur,
-                        event.name,
-                        args,
-                        self._lane(event.tid),
-                        args.device if args.device >= 0 else device_of(event.pid),
-                    )
-                )
-            case Kept.GLOO_CALL:
-                lane = self._lane(event.tid)
-                process.calls.append(
-                    GlooCall(event.ts, op_of(event.name), args, lane, direction_of(event.name))
-                )
-            case Kept.GLOO_COMPLETION:
-                name = event.name.removeprefix(_GLOO_PREFIX)
-                done = GlooCompletion(
-                    event.ts,
-                    event.dur,
-                    op_of(name),
-                    args,
-                    direction_of(name),
-                    self._lane(event.tid),
-                )
-                process.completions.append(done)
-            case Kept.MEMORY:
-                if (device := args.device_type) in process.peaks:
-                    allocated = whole_number(args.allocated)
-                    process.peaks[device] = max(process.peaks[device], allocated)
-            case Kept.STEP:
-                if (match := _STEP.match(event.name)) is not None:
-                    process.steps.append(_Step(event.ts, event.dur, int(match[1])))
-                    process.pid = number_of(event.pid)
-            case Kept.UNTITLED:
-                self.unread[categories.UNTITLED_TASK] += bool(args.task_type)
+        else:
+            self._kept_count += 1
+            process.keep(kept, event, self._lane(event.tid))
 
     def _lane_column(self, threads: Sequence[int | str]) -> NDArray[np.int64]:
         if set(map(type, threads)) == {int}:

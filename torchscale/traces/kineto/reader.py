@@ -11,9 +11,10 @@ from typing import BinaryIO
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import CpuUse, RankTrace
 from torchscale.traces.kineto.categories import OLD_NOTE, UNTITLED_TASK
-from torchscale.traces.kineto.events import ColumnBuilder, EventColumns
+from torchscale.traces.kineto.events import ColumnBuilder
 from torchscale.traces.kineto.forms import DistributedInfo, Header
 from torchscale.traces.kineto.processes import ranks_of
+from torchscale.traces.kineto.rank_columns import EventColumns
 from torchscale.traces.kineto.stream import EVENTS_KEY, EventStream
 from torchscale.traces.soundness import MAX_NS
 

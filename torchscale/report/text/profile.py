@@ -122,9 +122,12 @@ def confidence_text(finding: Finding) -> str:
 
 
 def not_judged(abstentions: Sequence[Abstention]) -> str:
-    """``Not judged: slow link (not measured: …); …``."""
+    """``Not judged: straggler, load imbalance (one of 4 ranks is here); …``."""
+    kinds: dict[str, list[str]] = {}
+    for item in abstentions:
+        kinds.setdefault(item.reason, []).append(item.kind.label.lower())
     return "Not judged: " + "; ".join(
-        f"{item.kind.label.lower()} ({item.reason})" for item in abstentions
+        f"{', '.join(names)} ({reason})" for reason, names in kinds.items()
     )
 
 

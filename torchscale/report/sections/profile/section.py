@@ -279,7 +279,10 @@ def timeline_chart(analysis: ProfileAnalysis, title: str) -> TimelineChart | Non
     if timeline is None:
         return None
     kinds = []
-    for kind, words in _TIMELINE_KINDS.items():
+    all_words = dict(_TIMELINE_KINDS)
+    if analysis.sync_stall_percent is None:
+        all_words["transfer"] = "exposed communication"
+    for kind, words in all_words.items():
         stretches = tuple(
             Stretch(row, bar.start * 1e3, bar.end * 1e3)
             for row, rank in enumerate(timeline.ranks)

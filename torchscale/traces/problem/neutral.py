@@ -48,6 +48,7 @@ _PART = re.compile(
     re.DOTALL,
 )
 _CHARACTER = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)|.", re.DOTALL)
+_ESCAPES = tuple('"\\/bfnrtu')
 _LONE_BYTES = ("\udc80", "\udcff")
 """What bytes become that are no text."""
 
@@ -204,14 +205,16 @@ def _masked_part(match: re.Match[str]) -> str:
         return _masked_characters(whole)
     if _is_public(string):
         return whole
-    return whole.replace(string, _CHARACTER.sub(_masked_character, string), 1)
+    return f'"{_CHARACTER.sub(_masked_character, string)}{whole[1 + len(string) :]}'
 
 
 def _masked_character(match: re.Match[str]) -> str:
-    """Of a string as JSON writes it: an escape stays one."""
+    """Of a string as JSON writes it: an escape stays one, and what is none stays none."""
     text = match[0]
     if not text.startswith("\\"):
         return _masked_characters(text)
+    if text[1:2] not in _ESCAPES:
+        return "\\x"
     if len(text) > 2 and text[2] not in "dD":  # half of a pair, which may be what is wrong
         return "\\u0078"
     return text

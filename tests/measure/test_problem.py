@@ -252,6 +252,14 @@ def test_of_what_cannot_be_shown_there_is_a_description(
     assert not [word for word in PRIVATE if word in output.read_text()]
 
 
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("name", ["e", "0", "12.json", "rank.trace"])
+def test_a_file_of_any_name_fails_as_its_part_does(tmp_path: Path, name: str) -> None:
+    done, output = report(tmp_path, recording(of_event(dur="12")), name)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(output.read_text()) == {"traceEvents": [{"dur": "11"}]}
+
+
 def test_a_rank_in_the_name_of_the_file_is_asked_for(tmp_path: Path) -> None:
     content = recording(distributedInfo={"world_size": 4, "backend": "gloo"})
     done, output = report(tmp_path, content, "rank9.json")

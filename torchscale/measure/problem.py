@@ -218,7 +218,7 @@ def _failure(paths: list[Path], window: WindowChoice, parts: Parts | None) -> st
 def _alike(message: str, path: Path) -> str:
     """A message up to numbers, quoted values and the name of the file."""
     for name in (str(path.resolve()), str(path), path.name):
-        message = message.replace(name, "FILE")
+        message = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "FILE", message)
     return _NUMBER.sub("0", _QUOTED.sub("''", message))
 
 
@@ -265,7 +265,8 @@ def _windows(path: Path) -> Iterator[Pieces]:
         first = pieces = split(text)
         while first is not None and pieces is not None:
             more = file.read(_WINDOW_BYTES)
-            if not more or not pieces.events or len(pieces.events[-1]) > _MAX_CARRIED:
+            is_last = not more or bool(pieces.after) or not pieces.events
+            if is_last or len(pieces.events[-1]) > _MAX_CARRIED:
                 yield pieces
                 return
             yield replace(pieces, events=pieces.events[:-1], after=b"]}")

@@ -121,3 +121,23 @@ def test_of_much_damaged_text_both_ends_are_left() -> None:
     assert left.startswith(b'{"name": "begin')
     assert left.endswith(b"end}")
     assert len(left) <= 4096
+
+
+def test_long_text_after_a_list_that_ends_too_early_is_shortened() -> None:
+    rest = b', {"name": "bob"}' * 10_000
+    pieces = split(b'{"a": 1, "traceEvents": [{"b": 1}]}' + rest + b"]}")
+    assert pieces is not None
+    assert pieces.header() is None
+    search = Search(pieces, lambda text: b"}, {" in text, seconds=60, tries=100)
+    assert reduce_pieces(search) is Reduced.SMALLEST
+    assert search.best.events == ()
+    assert len(search.best.text()) < 4200
+
+
+@pytest.mark.parametrize("needed", [b"[", b"ph"])
+def test_a_list_that_fails_without_events_keeps_one_of_each_kind(needed: bytes) -> None:
+    pieces = split(b'[{"ph": "X"}, {"ph": "X"}, {"ph": "X", "cat": "x"}]')
+    assert pieces is not None
+    search = Search(pieces, lambda text: needed in text, seconds=60, tries=100)
+    assert reduce_pieces(search) is Reduced.KINDS
+    assert search.best.events == (b'{"ph": "X"}', b'{"ph": "X", "cat": "x"}')

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import TypeVar
 
@@ -115,13 +116,22 @@ def _reduce(search: Search) -> Reduced:
         _reduce_header(search)
         return Reduced.SMALLEST
     kinds = search.best.with_events(_one_of_each_kind(search.best.events))
-    if search.would_fail(search.best.with_events(()).with_header({})) and search.fails(kinds):
+    if any(map(search.would_fail, _without_content(search.best))) and search.fails(kinds):
         _reduce_header(search)
         return Reduced.KINDS
     smallest(search.best.events, lambda kept: search.fails(search.best.with_events(kept)))
     _reduce_header(search)
     _reduce_events(search)
     return Reduced.SMALLEST
+
+
+def _without_content(pieces: Pieces) -> tuple[Pieces, Pieces]:
+    """Recordings of the same form without keys and without events, and with one that says nothing: a
+    list without any is no recording."""
+    empty = Pieces(b"[", (), pieces.after and b"]")
+    if pieces.header() is not None:
+        empty = pieces.with_events(()).with_header({})
+    return empty, empty.with_events((b'{"ph": "M"}',))
 
 
 def _one_of_each_kind(events: Sequence[bytes]) -> list[bytes]:
@@ -152,14 +162,27 @@ def _shorten(search: Search, place: int) -> None:
     text = search.best.events[place]
     if len(text) <= _LONGEST_FRAGMENT:
         return
-    half = _LONGEST_FRAGMENT // 2
-    for shorter in (text[:half] + text[-half:], text[:half], text[-half:]):
-        if search.fails(_with_event(search.best, place, shorter)):
-            return
+    if any(search.fails(_with_event(search.best, place, shorter)) for shorter in _ends(text)):
+        return
     smallest(
         _TOKEN.findall(text),
         lambda kept: search.fails(_with_event(search.best, place, b"".join(kept))),
     )
+
+
+def _ends(text: bytes) -> tuple[bytes, ...]:
+    """Both ends of a long text, and each."""
+    half = _LONGEST_FRAGMENT // 2
+    return text[:half] + text[-half:], text[:half], text[-half:]
+
+
+def _shorten_around(search: Search) -> None:
+    """Keep the ends of long text around the events, which is no JSON."""
+    before, after = search.best.before, search.best.after
+    if len(before) > _LONGEST_FRAGMENT:
+        any(search.fails(replace(search.best, before=text)) for text in _ends(before))
+    if len(after) > _LONGEST_FRAGMENT:
+        any(search.fails(replace(search.best, after=text)) for text in (b"]}", *_ends(after)))
 
 
 def _reduce_header(search: Search) -> None:
@@ -168,7 +191,9 @@ def _reduce_header(search: Search) -> None:
     def fails(value: Json) -> bool:
         return isinstance(value, dict) and search.fails(search.best.with_header(value))
 
-    if header is not None:
+    if header is None:
+        _shorten_around(search)
+    else:
         _shrink(header, fails)
 
 

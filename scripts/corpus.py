@@ -174,9 +174,9 @@ def find_items(directories: Iterable[Path]) -> tuple[list[Item], int]:
     followed."""
     items: list[Item] = []
     others = 0
-    for top in directories:
+    for top in map(Path.resolve, directories):
         if top.is_file():
-            items.append(Item(top.name, kind_of(top) or UNKNOWN, (top,), 1))
+            items.append(Item(shown(top.name), kind_of(top) or UNKNOWN, (top,), 1))
             continue
         found: dict[tuple[Path, str, str], list[Path]] = defaultdict(list)
         for path in regular_files(top):
@@ -219,19 +219,25 @@ def job_of(path: Path, kind: str) -> str:
 
 def items_of(top: Path, folder: Path, kind: str, paths: list[Path]) -> list[Item]:
     """Files of one kind and folder: together where they can belong together, else each alone."""
-    name = f"{top.name}/{folder.relative_to(top)}".removesuffix("/.")
+    name = shown(f"{top.name}/{folder.relative_to(top)}".removesuffix("/."))
     if kind in _BY_FOLDER:
         return [Item(name, kind, (folder,), len(paths))]
     if kind in _TOGETHER and len(paths) > 1:
         return [Item(f"{name}/ ({len(paths)} files)", kind, tuple(paths), len(paths))]
-    return [Item(f"{name}/{path.name}", kind, (path,), 1) for path in paths]
+    return [Item(f"{name}/{shown(path.name)}", kind, (path,), 1) for path in paths]
+
+
+def shown(name: str) -> str:
+    """A name that can be printed, whatever bytes it has."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def each_alone(item: Item) -> list[Item]:
     """The files of an item as items."""
     name = item.name.partition("/ (")[0]
     return [
-        replace(item, name=f"{name}/{path.name}", paths=(path,), files=1) for path in item.paths
+        replace(item, name=f"{name}/{shown(path.name)}", paths=(path,), files=1)
+        for path in item.paths
     ]
 
 
@@ -249,7 +255,10 @@ def analyze(item: Item, limits: Limits) -> Row:
     row = Row(item.name, item.kind, item.files)
     began = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        code = run_bounded(item.command(), out, err, limits)
+        try:
+            code = run_bounded(item.command(), out, err, limits)
+        except OSError as error:  # more files than a command can be given
+            return replace(row, reason=f"not started: {error.strerror}")
         row = replace(row, seconds=round(time.monotonic() - began, 2))
         errors = last_text(err)
         if code == 0:

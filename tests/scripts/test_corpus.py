@@ -94,6 +94,24 @@ def test_hosts_of_one_job_are_one_row_and_other_names_are_not(tmp_path: Path) ->
     assert sorted(item.files for item in items) == [1, 1, 2]
 
 
+def test_names_of_other_bytes_and_a_directory_without_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a\udcff.json").write_text(recording())
+    monkeypatch.chdir(tmp_path)
+    ((item,), _) = script.find_items([Path()])
+    assert item.name == f"{tmp_path.name}/a\\xff.json"
+
+
+def test_what_cannot_be_started_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def popen(*_: object, **__: object) -> None:
+        raise OSError(7, "Argument list too long")
+
+    monkeypatch.setattr(script.subprocess, "Popen", popen)
+    row = script.analyze(script.Item("a", script.PROFILER, (Path("a"),), 1), script.Limits())
+    assert (row.state, row.reason) == (script.FAILED, "not started: Argument list too long")
+
+
 def test_a_share_without_a_figure_of_each_rank_is_none() -> None:
     assert script.percent([1.0, 3.0], 8.0) == 50.0
     assert script.percent([1.0, None], 8.0) is None

@@ -127,3 +127,10 @@ def test_a_recording_without_text_stays(tmp_path: Any) -> None:
     assert json.loads(neutral('{"traceEvents": [{"ts": 3}]}', lambda _: True)) == {
         "traceEvents": [{"ts": 3}]
     }
+
+
+def test_very_much_text_that_is_no_json_is_not_shown() -> None:
+    text = '{"traceEvents": [{"name": "' + "bob " * (2 << 20)
+    search = Search(pieces_of(text), lambda _: True, seconds=60, tries=99)
+    with pytest.raises(NotNeutralError):
+        neutralize(search)

@@ -141,3 +141,12 @@ def test_a_list_that_fails_without_events_keeps_one_of_each_kind(needed: bytes) 
     search = Search(pieces, lambda text: needed in text, seconds=60, tries=100)
     assert reduce_pieces(search) is Reduced.KINDS
     assert search.best.events == (b'{"ph": "X"}', b'{"ph": "X", "cat": "x"}')
+
+
+def test_what_long_damaged_text_needs_in_its_middle_is_found() -> None:
+    text = b'{"name": "' + b"word " * 50_000 + b"needed " + b"word " * 50_000 + b'"'
+    pieces = split(b'{"traceEvents": [' + text)
+    assert pieces is not None
+    search = Search(pieces, lambda text: b"needed" in text, seconds=60, tries=1000)
+    assert reduce_pieces(search) is Reduced.SMALLEST
+    assert search.best.events == (b"needed",)

@@ -49,6 +49,8 @@ _PART = re.compile(
 )
 _CHARACTER = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)|.", re.DOTALL)
 _ESCAPES = tuple('"\\/bfnrtu')
+_MOST_MASKED = 4 << 20
+"""Bytes: it takes seconds, and nobody looks at more before sending it."""
 _LONE_BYTES = ("\udc80", "\udcff")
 """What bytes become that are no text."""
 
@@ -73,6 +75,8 @@ def neutralize(search: Search, public: frozenset[str] = frozenset()) -> None:
         SpentError: there was no time for it.
     """
     if _has_fragments(search.best):
+        if len(search.best.text()) > _MOST_MASKED:
+            raise NotNeutralError
         _must_fail(search, _masked(search.best, fragments_alone=True))
     if search.fails(_renamed(search.best, {})):
         _rename(search, public)

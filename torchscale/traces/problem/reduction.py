@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 _LONGEST_FRAGMENT = 4096
 """Bytes of text that is no JSON, around the damage, that are kept: an event has less."""
+_MOST_TOKENS = 1 << 20
+"""Bytes of text that is cut into words."""
 _MOST_KINDS = 100
 """Recordings have about twenty kinds of events."""
 _TOKEN = re.compile(rb"\w+|\s+|[^\w\s]")
@@ -164,10 +166,15 @@ def _shorten(search: Search, place: int) -> None:
         return
     if any(search.fails(_with_event(search.best, place, shorter)) for shorter in _ends(text)):
         return
-    smallest(
-        _TOKEN.findall(text),
-        lambda kept: search.fails(_with_event(search.best, place, b"".join(kept))),
-    )
+
+    def fails(kept: list[bytes]) -> bool:
+        return search.fails(_with_event(search.best, place, b"".join(kept)))
+
+    starts = range(0, len(text), _LONGEST_FRAGMENT)
+    blocks: list[bytes] = [text[at : at + _LONGEST_FRAGMENT] for at in starts]
+    text = b"".join(smallest(blocks, fails))
+    if len(text) <= _MOST_TOKENS:
+        smallest(_TOKEN.findall(text), fails)
 
 
 def _ends(text: bytes) -> tuple[bytes, ...]:

@@ -172,7 +172,8 @@ def _shorten(search: Search, place: int) -> None:
 
     starts = range(0, len(text), _LONGEST_FRAGMENT)
     blocks: list[bytes] = [text[at : at + _LONGEST_FRAGMENT] for at in starts]
-    text = b"".join(smallest(blocks, fails))
+    kept = smallest(blocks, fails)
+    text = b"".join(kept)
     if len(text) <= _MOST_TOKENS:
         smallest(_TOKEN.findall(text), fails)
 

@@ -260,6 +260,14 @@ def test_a_file_of_any_name_fails_as_its_part_does(tmp_path: Path, name: str) ->
     assert json.loads(output.read_text()) == {"traceEvents": [{"dur": "11"}]}
 
 
+def test_a_recording_that_unpacks_to_far_too_much_is_described(tmp_path: Path) -> None:
+    done, output = report(
+        tmp_path, gzip.compress(b'{"traceEvents": [' + b" " * (80 << 20)), "trace.json.gz"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no part of it fails so" in json.loads(output.read_text())["because"]
+
+
 def test_a_rank_in_the_name_of_the_file_is_asked_for(tmp_path: Path) -> None:
     content = recording(distributedInfo={"world_size": 4, "backend": "gloo"})
     done, output = report(tmp_path, content, "rank9.json")

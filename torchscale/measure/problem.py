@@ -20,6 +20,7 @@ from torchscale.errors import OutputError, TorchscaleError, TraceError, UsageErr
 from torchscale.measure.cell_profiler import Parts, analyze_files
 from torchscale.observer import SILENT, Observer
 from torchscale.read.runs import run_by_name
+from torchscale.report.text.labels import plural
 from torchscale.traces.files import ARCHIVE_SUFFIXES, JSON_SUFFIXES, REPORT_SUFFIX
 from torchscale.traces.problem.description import SQLITE, kind_of, without_content
 from torchscale.traces.problem.neutral import NotNeutralError, categories, neutralize
@@ -284,16 +285,16 @@ def _report(trial: _Trial, output: Path, say: Callable[[str], None]) -> ProblemR
         return _describe(trial.failing, output, "it cannot be read or unpacked")
     if found is None:
         reason = "no list of events begins in it"
-        if count:
+        if count is not None:
             reason = (
                 f"no part of it fails so as {output.name}; where the rank is in the file's name, give "
                 f"it to this one: rank3-problem{SUFFIX}"
             )
         return _describe(trial.failing, output, reason)
-    say(f"Reducing {len(found.events):,} events")
+    say(f"Reducing {plural(len(found.events), 'event')}")
     search = Search(found, trial.fails, seconds=_SECONDS, tries=_TRIES)
     reached = reduce_pieces(search)
-    say(f"Replacing names in {len(search.best.events):,} events")
+    say(f"Replacing names in {plural(len(search.best.events), 'event')}")
     names = Search(search.best, trial.fails, seconds=_NAME_SECONDS, tries=_NAME_TRIES)
     try:
         neutralize(names, _public(names.best, reached))
@@ -308,17 +309,18 @@ def _report(trial: _Trial, output: Path, say: Callable[[str], None]) -> ProblemR
         error=trial.failing.message,
         size_bytes=len(text),
         events=len(names.best.events),
-        of_events=count,
+        of_events=count or 0,
         reached=reached,
     )
 
 
-def _failing_window(trial: _Trial) -> tuple[Pieces | None, int]:
-    """The first window that fails, and how many events were looked at."""
-    count = 0
+def _failing_window(trial: _Trial) -> tuple[Pieces | None, int | None]:
+    """The first window that fails, and how many events were looked at; ``None`` for no list of
+    events."""
+    count = None
     end = time.monotonic() + _LOOK_SECONDS
     for pieces in _windows(trial.failing.path):
-        count += len(pieces.events)
+        count = (count or 0) + len(pieces.events)
         if trial.fails(pieces.text()):
             return pieces, count
         if time.monotonic() > end:

@@ -70,6 +70,14 @@ def test_what_is_no_event_is_kept(events: str, texts: list[bytes]) -> None:
     assert list(pieces_of(f'{{"traceEvents": [{events}]}}').events) == texts
 
 
+@pytest.mark.parametrize("escapes", [0, 63, 64, 65, 1000])
+@pytest.mark.parametrize("text", ['{"}', "\\", "\n"])
+def test_brackets_in_strings_with_many_escapes_are_none(escapes: int, text: str) -> None:
+    event = {"a": text + '"' * escapes + text, "b": 1}
+    pieces = pieces_of(json.dumps([event, event]))
+    assert [parsed(one) for one in pieces.events] == [event, event]
+
+
 @pytest.mark.parametrize("text", [b"", b"{}", b"<html>", b'{"a": ['])
 def test_no_list_of_events(text: bytes) -> None:
     assert split(text) is None
@@ -77,8 +85,15 @@ def test_no_list_of_events(text: bytes) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b'{"a":' * 5000, b"[" * 100_000, b'"\\"' * 200_000, b'"a",' * 200_000, b"\\" * 500_000],
-    ids=["objects", "lists", "escapes", "strings", "backslashes"],
+    [
+        b'{"a":' * 5000,
+        b"[" * 100_000,
+        b'"\\"' * 200_000,
+        b'"a",' * 200_000,
+        b"\\" * 500_000,
+        b'"' + b"\\a" * 999_999,
+    ],
+    ids=["objects", "lists", "escapes", "strings", "backslashes", "string"],
 )
 def test_hostile_text_takes_no_time(text: bytes) -> None:
     began = time.process_time()

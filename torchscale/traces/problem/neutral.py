@@ -49,7 +49,7 @@ _PART = re.compile(
 )
 _CHARACTER = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)|.", re.DOTALL)
 _ESCAPES = tuple('"\\/bfnrtu')
-_MOST_MASKED = 4 << 20
+_MOST_MASKED = 1 << 20
 """Bytes: it takes seconds, and nobody looks at more before sending it."""
 _LONE_BYTES = ("\udc80", "\udcff")
 """What bytes become that are no text."""

@@ -13,9 +13,12 @@ from torchscale.traces.kineto.stream import EVENTS_KEY, MAX_HEADER_BYTES
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
-_BRACKET = re.compile(rb'(?:[^"\[\]{}]+|"[^"\\]*(?:\\.[^"\\]*)*"?){0,256}([\[\]{}])?', re.DOTALL)
-"""Text up to the next bracket outside strings, and the bracket, if it comes soon. It fits everywhere,
-so that no text makes it go back, and takes a character at least."""
+_BRACKET = re.compile(
+    rb'(?:[^"\[\]{}]+|"[^"\\]*(?:\\.[^"\\]*){0,64}"){0,256}([\[\]{}])?', re.DOTALL
+)
+"""Text up to the next bracket outside strings, and the bracket, if both come soon: each repetition
+takes memory, and a hostile string has millions of escapes."""
+_QUOTE, _BACKSLASH = b'"\\'
 _OPENING = b"[{"
 _MAX_DEPTH = 50
 """Brackets within brackets of an event that is changed field by field; events have ten."""
@@ -100,6 +103,20 @@ def _brackets(text: bytes, position: int = 0) -> Iterator[tuple[int, bool]]:
         position = match.end()
         if match[1] is not None:
             yield position - 1, match[1] in _OPENING
+        elif position < len(text) and text[position] == _QUOTE:
+            position = _string_end(text, position + 1)
+
+
+def _string_end(text: bytes, position: int) -> int:
+    """Where the string ends whose first character is at ``position``."""
+    while (quote := text.find(b'"', position)) >= 0:
+        first = quote
+        while first > position and text[first - 1] == _BACKSLASH:
+            first -= 1
+        if (quote - first) % 2 == 0:
+            return quote + 1
+        position = quote + 1
+    return len(text)
 
 
 def _add(events: list[bytes], text: bytes) -> None:

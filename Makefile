@@ -5,6 +5,7 @@
 # make pythons  tests of the core on the oldest and the newest further Python of this machine
 # make torches  tests that a version of torch can break, on other versions; one alone: make torches TORCH=newest
 # make mutants  change modules at random and list the changes that no test notices
+# make corpus   analyze every recording and dump in a directory, a row each: make corpus DIR=traces
 # make install  set up alone: .venv/bin/torchscale works afterwards
 # make site     the documentation as a site in build/site
 PYTHON ?= python3
@@ -22,7 +23,7 @@ WORKERS ?= $(shell expr $$(nproc) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fast fix lint types contracts nsight unit unit-fast unit-quiet pythons torches mutants campaign faults site clean
+.PHONY: help install demo test fast fix lint types contracts nsight unit unit-fast unit-quiet pythons torches mutants corpus campaign faults site clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -92,6 +93,10 @@ torches: $(VENV)/.installed-dev
 # Of the modules that judge and that must not lose or reveal anything; more with SAMPLE=40, all with 0.
 mutants: $(VENV)/.installed-dev
 	$(BIN)/python scripts/mutants.py --sample $(SAMPLE)
+
+# Of any directory; nothing is fetched. OPTIONS takes those of the script, as --json.
+corpus: $(VENV)/.installed-dev
+	$(BIN)/python scripts/corpus.py $(OPTIONS) $(if $(DIR),$(DIR),$(error name a directory: make corpus DIR=traces))
 
 # The profiler that tests record with. Where it cannot be fetched (no network, no Debian), those tests are skipped here,
 # and fail in CI.

@@ -10,6 +10,7 @@ import typer
 from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.config.choices import WindowChoice
+from torchscale.errors import UsageError
 
 
 def analyze(
@@ -64,6 +65,15 @@ def analyze(
             help="Also predict the step without each fault, by a replay; ranked by gain.",
         ),
     ] = False,
+    report_problem: Annotated[
+        Path | None,
+        typer.Option(
+            "--report-problem",
+            metavar="FILE.json",
+            help="Of a recording that fails, write the smallest part that still fails, with names "
+            "replaced, to be sent to us.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Analyze recordings made elsewhere, of one or many ranks; needs no torch and no GPU.
@@ -80,7 +90,18 @@ def analyze(
     [cyan]torchscale profile analyze traces/ --what-if[/cyan]
 
     [cyan]torchscale profile analyze traces/ --ranks 0-7,512 --steps 100:150[/cyan]
+
+    [cyan]torchscale profile analyze rank0.json.gz --report-problem problem.json[/cyan]
     """
+    if report_problem is not None:
+        if output_dir is not None or what_if:
+            raise UsageError(
+                "--report-problem writes one file and analyzes nothing",
+                hint="leave out --output-dir and --what-if",
+            )
+        parts = ranks, sample, steps, memory
+        _report(paths, report_problem, window, parts, as_json=as_json)
+        return
     from torchscale.measure.cell_profiler import make_parts  # noqa: PLC0415
     from torchscale.measure.profile import analyze_recordings  # noqa: PLC0415
     from torchscale.report.terminal.profile import print_analysis, print_predictions  # noqa: PLC0415 - `--help` does not need it
@@ -100,3 +121,37 @@ def analyze(
         print_predictions(analysis, result_console())
     if output_dir is not None:
         TERMINAL.note(f"Wrote {output_dir}/analysis.json and a timeline for ui.perfetto.dev")
+
+
+def _report(
+    paths: list[Path],
+    output: Path,
+    window: WindowChoice,
+    parts: tuple[str | None, int | None, str | None, str | None],
+    *,
+    as_json: bool,
+) -> None:
+    """Write the part of a recording that fails, and say what it is."""
+    from torchscale.measure.cell_profiler import make_parts  # noqa: PLC0415
+    from torchscale.measure.problem import report_problem  # noqa: PLC0415
+    from torchscale.report.text.labels import plural  # noqa: PLC0415 - `--help` does not need it
+
+    report = report_problem(
+        paths, output, window=window, parts=make_parts(*parts), observer=TERMINAL
+    )
+    if as_json:
+        print_json(report.as_json())
+    TERMINAL.note(f"It fails with: {report.error}")
+    if report.events is None:
+        TERMINAL.note(
+            f"Wrote {output}: a description alone ({report.size_bytes:,} bytes), because "
+            f"{report.reason}"
+        )
+    else:
+        TERMINAL.note(
+            f"Wrote {output}: {report.events:,} of {plural(report.of_events, 'event')} "
+            f"({report.size_bytes:,} bytes), which fails in the same way; names are replaced"
+        )
+    if report.note:
+        TERMINAL.note(report.note)
+    TERMINAL.note("Look at it before you send it")

@@ -1,0 +1,1 @@
+"""The smallest part of a recording that still fails in the same way, without private text."""

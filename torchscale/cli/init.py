@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from torchscale.cli.output import TERMINAL, print_json, result_console
-from torchscale.errors import UsageError
+from torchscale.errors import ExitCode, UsageError
 
 DEFAULT_FILE = Path("benchmark_config.yaml")
 
@@ -133,20 +133,25 @@ def _write_config(file: Path, hardware: str | None, *, force: bool, as_json: boo
 
 
 def _translate(file: Path, source: Path, *, force: bool, as_json: bool) -> None:
-    from torchscale.measure.init import check_config, write_translation  # noqa: PLC0415 - not for `--help`
+    from torchscale.measure.init import write_translation  # noqa: PLC0415 - not for `--help`
 
     translation = write_translation(file, source, force=force)
     if as_json:
         _print_json(
-            {"file": str(file), "renamed": translation.renamed, "left_out": translation.left_out}
+            {
+                "file": str(file),
+                "suite": translation.suite,
+                "missing": translation.missing,
+                "renamed": translation.renamed,
+                "left_out": translation.left_out,
+                "notes": translation.notes,
+            }
         )
-    for old, new in translation.renamed.items():
-        TERMINAL.note(f"  {old} → {new}")
-    for key, reason in translation.left_out.items():
-        TERMINAL.note(f"  {key} left out: {reason}")
-    quoted = shlex.quote(str(file))
-    TERMINAL.note(f"Wrote {file} from {source}. Next: torchscale benchmark {quoted} --dry-run")
-    check_config(file)
+    for line in translation.summary(str(file), source.name):
+        TERMINAL.note(line)
+    if translation.missing:
+        raise typer.Exit(ExitCode.USAGE)
+    TERMINAL.note(f"Next: torchscale benchmark {shlex.quote(str(file))} --dry-run")
 
 
 def _print_json(content: object) -> None:

@@ -39,6 +39,7 @@ EARLIER_KEYS: Mapping[str, str] = {
     "training.batch_size": "batch_sizes",
     "data.mode": "data.source",
     "data.dataset": "data.source",
+    "data.root": "data.data_dir",
     "data.num_workers": "data.workers",
     "model.name": "models",
     "model.d_model": "model.options.d_model",
@@ -100,6 +101,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if near:
         return f"; did you mean {folded[near[0]]!r}?"
     return ""
+
+
+def unknown_model(name: str) -> str:
+    """What an unknown model's error says: the name, and the nearest one or where they are listed."""
+    near = _as_list(name) or did_you_mean(name, MODELS)
+    return f"unknown model {shown(name)}{near or _MODELS_LISTED}"
 
 
 def nearest_key(dotted_key: str, siblings: Collection[str]) -> str:
@@ -257,8 +264,7 @@ def _as_list(value: str) -> str:
 def _value_error(text: str, value: Data) -> str:
     if text == "unknown model":
         name = value["name"] if isinstance(value, dict) else value
-        near = _as_list(str(name)) or did_you_mean(str(name), MODELS)
-        return f"unknown model {shown(name)}{near or _MODELS_LISTED}"
+        return unknown_model(str(name))
     if shown(value) in text or isinstance(value, dict):
         return text
     return f"{text}; got {shown(value)}"

@@ -1,0 +1,157 @@
+"""Command lines of nccl-tests: flags, and what they are in ``measure collectives``."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+from torchscale.config.translate import Translation
+from torchscale.config.yaml_reader import Data
+from torchscale.imports.names import COLLECTIVES, NCCL_TYPES
+from torchscale.imports.worksheet import Path, Worksheet
+
+_PROGRAM = re.compile(r"(?:^|[\s/])(?P<name>[a-z_]+)_perf(?:_mpi)?(?=\s|$)")
+_RANKS = re.compile(r"\s(?:-np|-n|--ntasks|-c)[ =](\d+)\s")
+FLAGS: Mapping[str, str] = {
+    "t": "nthreads",
+    "g": "ngpus",
+    "b": "minbytes",
+    "e": "maxbytes",
+    "i": "stepbytes",
+    "f": "stepfactor",
+    "n": "iters",
+    "m": "agg_iters",
+    "w": "warmup_iters",
+    "N": "run_cycles",
+    "p": "parallel_init",
+    "c": "check",
+    "o": "op",
+    "d": "datatype",
+    "r": "root",
+    "z": "blocking",
+    "y": "stream_null",
+    "T": "timeout",
+    "G": "cudagraph",
+    "C": "report_cputime",
+    "a": "average",
+    "R": "local_register",
+}
+"""Short flag → the long one."""
+REASONS: Mapping[str, str] = {
+    "stepfactor": "sizes double here, there is no step factor",
+    "stepbytes": "sizes double here, there is no fixed step",
+    "check": "every element of every result is checked here",
+    "op": "reductions are sums here",
+    "root": "the root is rank 0 here",
+    "agg_iters": "calls are not aggregated here",
+    "average": "times are means over ranks here",
+    "blocking": "calls do not block here",
+    "run_cycles": "benchmark.repeats repeats a launch",
+    "timeout": "launch.timeout_seconds ends a launch",
+    "parallel_init": "a rank is a process here",
+    "cudagraph": "there are no CUDA graphs of collectives here",
+}
+_DEFAULT_SIZE = "32M"
+"""Of nccl-tests, smallest and largest."""
+
+
+def is_nccl_tests(text: str) -> bool:
+    """Whether a text is, or holds, a command of nccl-tests."""
+    return _command(text) is not None
+
+
+def from_nccl_tests(text: str) -> Translation:
+    """The first command of nccl-tests in a text, as a sweep of collectives."""
+    name, before, arguments = _command(text) or ("", "", [])
+    sheet = Worksheet("nccl-tests", _settings(arguments))
+    sheet.place("measure", ["collectives"])
+    operation = COLLECTIVES.get(name.replace("_", ""))
+    if operation is None:
+        sheet.leave((f"{name}_perf",), "no such collective here")
+    else:
+        sheet.place("collectives.operations", [operation])
+        sheet.result.renamed[f"{name}_perf"] = "collectives.operations"
+    place_sweep(sheet, ())
+    _devices(sheet, before)
+    return sheet.done()
+
+
+def place_sweep(sheet: Worksheet, above: Path, default_size: str = "") -> None:
+    """Move sizes, iterations and the type below ``above`` to their places; the other flags have a
+    reason.
+
+    Args:
+        sheet: The config.
+        above: The section of the flags.
+        default_size: The suite's own largest size, from 8 bytes on, where it is not nccl-tests
+            itself.
+    """
+    for there, here, default in (
+        ("minbytes", "min_bytes", "8" if default_size else _DEFAULT_SIZE),
+        ("maxbytes", "max_bytes", default_size or _DEFAULT_SIZE),
+    ):
+        value = sheet.take((*above, there))
+        if value is None:
+            value = default
+            sheet.note(f"{there} is not set: {default}, the suite's own default")
+        if isinstance(value, str) and value.isdecimal():
+            value = int(value)
+        sheet.place(f"collectives.{here}", value, (*above, there))
+    for there, here in (("iters", "iterations"), ("warmup_iters", "warmup")):
+        count = sheet.take_whole((*above, there))
+        if count is not None:
+            sheet.place(f"collectives.{here}", count, (*above, there))
+    for there in ("datatype", "data_type"):
+        word = sheet.take_word((*above, there))
+        if word in NCCL_TYPES:
+            sheet.place("collectives.dtypes", [NCCL_TYPES[word]], (*above, there))
+        elif word:
+            reason = f"{word}: see `torchscale measure collectives --help`"
+            sheet.leave((*above, there), reason)
+    for there, reason in REASONS.items():
+        if sheet.has((*above, there)):
+            sheet.leave((*above, there), reason)
+
+
+def _devices(sheet: Worksheet, before: str) -> None:
+    """Ranks are processes × threads × GPUs of a thread."""
+    threads, devices = sheet.take_whole("nthreads") or 1, sheet.take_whole("ngpus") or 1
+    processes = _RANKS.search(f" {before} ")
+    count = threads * devices
+    if processes is not None:
+        count *= int(processes[1])
+    if count > 1:
+        sheet.place("gpu_counts", [count], "ngpus")
+    else:
+        sheet.note("a single GPU: a collective needs two; all devices are used")
+
+
+def _command(text: str) -> tuple[str, str, list[str]] | None:
+    """The collective, what starts it and its arguments."""
+    for line in text.replace("\\\n", " ").splitlines():
+        match = _PROGRAM.search(line)
+        if match is None or line.lstrip().startswith("#") or match["name"] == "":
+            continue
+        rest = re.split(r"[|;&>]", line[match.end() :])[0]
+        try:
+            return match["name"], line[: match.start()], shlex.split(rest)
+        except ValueError:
+            continue
+    return None
+
+
+def _settings(arguments: Sequence[str]) -> dict[str, Data]:
+    """Long flag → value."""
+    settings: dict[str, Data] = {}
+    remaining = list(arguments)
+    while remaining:
+        flag, _, value = remaining.pop(0).partition("=")
+        name = flag.lstrip("-")
+        if not flag.startswith("--") and len(name) > 1:
+            name, value = name[0], name[1:]  # -b8
+        if not value and remaining and not remaining[0].startswith("-"):
+            value = remaining.pop(0)
+        if name:
+            settings[FLAGS.get(name, name)] = value
+    return settings

@@ -3,7 +3,7 @@ here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 PLACEHOLDER_MODEL = "my_package.my_module:build_model"
 """Written where no model is known, so that the config loads; it names nothing that exists."""
@@ -163,3 +163,81 @@ NCCL_TYPES: Mapping[str, str] = {
     "int64": "int64",
     "uint8": "uint8",
 }
+
+NCCL_FLAGS: Mapping[str, str] = {
+    "t": "nthreads",
+    "g": "ngpus",
+    "b": "minbytes",
+    "e": "maxbytes",
+    "i": "stepbytes",
+    "f": "stepfactor",
+    "n": "iters",
+    "m": "agg_iters",
+    "w": "warmup_iters",
+    "N": "run_cycles",
+    "p": "parallel_init",
+    "c": "check",
+    "o": "op",
+    "d": "datatype",
+    "r": "root",
+    "z": "blocking",
+    "y": "stream_null",
+    "T": "timeout",
+    "G": "cudagraph",
+    "C": "report_cputime",
+    "a": "average",
+    "R": "local_register",
+    "D": "device_implementation",
+    "V": "device_cta_count",
+    "S": "report_timestamps",
+    "J": "output_file",
+    "M": "memory",
+    "u": "unalign",
+    "I": "per_iter_timing",
+    "K": "per_iter_skip",
+}
+"""Short flag of nccl-tests → the long one."""
+NCCL_OPTIONS: Mapping[str, str] = {
+    "minbytes": "--min-bytes",
+    "maxbytes": "--max-bytes",
+    "iters": "--iters",
+    "warmup_iters": "--warmup",
+    "datatype": "--dtype",
+    "ngpus": "--gpus",
+}
+"""Long flag of nccl-tests → the option of ``measure collectives`` that means the same."""
+NCCL_REASONS: Mapping[str, str] = {
+    "stepfactor": "sizes double, there is no step factor",
+    "stepbytes": "sizes double, there is no fixed step",
+    "nthreads": "a GPU is a process, there are no threads",
+    "check": "every element of every result is checked",
+    "op": "reductions are sums, there is no choice",
+    "root": "the root is rank 0",
+    "agg_iters": "calls are not aggregated",
+    "average": "times are means over ranks",
+    "blocking": "calls do not block",
+    "run_cycles": "there is no repetition of a sweep",
+    "timeout": "launch.timeout_seconds ends a launch",
+    "parallel_init": "a GPU is a process, there are no threads",
+    "cudagraph": "there are no CUDA graphs of collectives",
+    "output_file": "--json prints the results",
+    "report_cputime": "there is no CPU time of collectives",
+    "per_iter_timing": "calls are also timed one by one",
+}
+"""Long flag of nccl-tests that has no option here → why."""
+
+
+def nccl_flags(arguments: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Each flag in arguments of nccl-tests, as it is typed, its long name and its value."""
+    remaining = list(arguments)
+    while remaining:
+        typed = remaining.pop(0)
+        flag, _, value = typed.partition("=")
+        name = flag.lstrip("-")
+        if not flag.startswith("-") or not name:
+            continue
+        if not flag.startswith("--") and len(name) > 1:
+            flag, name, value = flag[:2], name[0], typed[2:]  # -b8
+        if not value and remaining and not remaining[0].startswith("-"):
+            value = remaining.pop(0)
+        yield flag, NCCL_FLAGS.get(name, name), value

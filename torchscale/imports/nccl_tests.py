@@ -4,54 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from torchscale.config.translate import Translation
 from torchscale.config.yaml_reader import Data
-from torchscale.imports.names import COLLECTIVES, NCCL_TYPES
+from torchscale.imports.names import COLLECTIVES, NCCL_REASONS, NCCL_TYPES, nccl_flags
 from torchscale.imports.worksheet import Path, Worksheet
 
 _PROGRAM = re.compile(r"(?:^|[\s/])(?P<name>[a-z_]+)_perf(?:_mpi)?(?=\s|$)")
 _RANKS = re.compile(r"\s(?:-np|-n|--ntasks|-c)[ =](\d+)\s")
-FLAGS: Mapping[str, str] = {
-    "t": "nthreads",
-    "g": "ngpus",
-    "b": "minbytes",
-    "e": "maxbytes",
-    "i": "stepbytes",
-    "f": "stepfactor",
-    "n": "iters",
-    "m": "agg_iters",
-    "w": "warmup_iters",
-    "N": "run_cycles",
-    "p": "parallel_init",
-    "c": "check",
-    "o": "op",
-    "d": "datatype",
-    "r": "root",
-    "z": "blocking",
-    "y": "stream_null",
-    "T": "timeout",
-    "G": "cudagraph",
-    "C": "report_cputime",
-    "a": "average",
-    "R": "local_register",
-}
-"""Short flag → the long one."""
-REASONS: Mapping[str, str] = {
-    "stepfactor": "sizes double here, there is no step factor",
-    "stepbytes": "sizes double here, there is no fixed step",
-    "check": "every element of every result is checked here",
-    "op": "reductions are sums here",
-    "root": "the root is rank 0 here",
-    "agg_iters": "calls are not aggregated here",
-    "average": "times are means over ranks here",
-    "blocking": "calls do not block here",
-    "run_cycles": "benchmark.repeats repeats a launch",
-    "timeout": "launch.timeout_seconds ends a launch",
-    "parallel_init": "a rank is a process here",
-    "cudagraph": "there are no CUDA graphs of collectives here",
-}
 _DEFAULT_SIZE = "32M"
 """Of nccl-tests, smallest and largest."""
 
@@ -109,7 +70,7 @@ def place_sweep(sheet: Worksheet, above: Path, default_size: str = "") -> None:
         elif word:
             reason = f"{word}: see `torchscale measure collectives --help`"
             sheet.leave((*above, there), reason)
-    for there, reason in REASONS.items():
+    for there, reason in NCCL_REASONS.items():
         if sheet.has((*above, there)):
             sheet.leave((*above, there), reason)
 
@@ -143,15 +104,4 @@ def _command(text: str) -> tuple[str, str, list[str]] | None:
 
 def _settings(arguments: Sequence[str]) -> dict[str, Data]:
     """Long flag → value."""
-    settings: dict[str, Data] = {}
-    remaining = list(arguments)
-    while remaining:
-        flag, _, value = remaining.pop(0).partition("=")
-        name = flag.lstrip("-")
-        if not flag.startswith("--") and len(name) > 1:
-            name, value = name[0], name[1:]  # -b8
-        if not value and remaining and not remaining[0].startswith("-"):
-            value = remaining.pop(0)
-        if name:
-            settings[FLAGS.get(name, name)] = value
-    return settings
+    return {flag: value for _, flag, value in nccl_flags(arguments)}

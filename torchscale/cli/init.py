@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.output import TERMINAL, print_json, result_console
-from torchscale.errors import ExitCode, UsageError
+from torchscale.cli.output import TERMINAL, print_error, print_json, result_console
+from torchscale.errors import ConfigError, ExitCode, UsageError
 
 DEFAULT_FILE = Path("benchmark_config.yaml")
 
@@ -147,11 +147,16 @@ def _translate(file: Path, source: Path, *, force: bool, as_json: bool) -> None:
                 "notes": translation.notes,
             }
         )
-    for line in translation.summary(str(file), source.name):
+    first, *further = translation.summary(str(file), source.name)
+    if translation.missing:
+        print_error(ConfigError(first))
+    else:
+        TERMINAL.note(first)
+    for line in further:
         TERMINAL.note(line)
+    TERMINAL.note(f"Next: torchscale benchmark {shlex.quote(str(file))} --dry-run")
     if translation.missing:
         raise typer.Exit(ExitCode.USAGE)
-    TERMINAL.note(f"Next: torchscale benchmark {shlex.quote(str(file))} --dry-run")
 
 
 def _print_json(content: object) -> None:

@@ -14,7 +14,7 @@ from torchscale.config.messages import (
     keys_of,
     nearest_key,
 )
-from torchscale.config.yaml_reader import Data, KeyPath, format_path
+from torchscale.config.yaml_reader import MAX_WHOLE, Data, KeyPath, format_path
 from torchscale.util.text import one_line
 
 _PRECISION = ("training", "precision")
@@ -50,14 +50,14 @@ class Translation:
             source: What the comments call the config that was read.
         """
         lines = [
-            f"A torchscale experiment, from {one_line(source)}.",
+            f"A torchscale experiment, from {source}.",
             "Every key: `torchscale docs configuration`",
         ]
         lines += [f"does not run yet: {reason}" for reason in self.missing]
         lines += self.notes
         lines += [f"{old} is {new} here" for old, new in self.renamed.items()]
         lines += [f"left out: {key}: {reason}" for key, reason in self.left_out.items()]
-        return "".join(f"# {line}\n" for line in lines) + to_yaml_text(self.data)
+        return "".join(f"# {one_line(line)}\n" for line in lines) + to_yaml_text(self.data)
 
     def summary(self, file: str, source: str) -> list[str]:
         """What a user is told; the first line says whether the config runs, and whether all of the
@@ -172,6 +172,6 @@ def number_of(text: str) -> Data:
     if not _EXPONENTIAL.fullmatch(text):
         return text
     number = float(text)
-    if number.is_integer():
+    if number.is_integer() and abs(number) <= MAX_WHOLE:
         return int(number)
     return number

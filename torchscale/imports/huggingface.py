@@ -12,15 +12,15 @@ from torchscale.imports.models import hub_model
 from torchscale.imports.names import OPTIMIZERS, PRECISIONS
 from torchscale.imports.worksheet import Worksheet, as_list, is_on, with_options
 
+_MODEL_KEYS = ("model_name_or_path", "base_model", "model_name", "model_id", "model")
 _TRAINER_KEYS = (
+    *_MODEL_KEYS[:2],
     "per_device_train_batch_size",
     "per_gpu_train_batch_size",
-    "model_name_or_path",
     "num_train_epochs",
-    "gradient_accumulation_steps",
     "micro_batch_size",
-    "base_model",
 )
+_ADAPTERS = ("finetuning_type", "adapter", "use_peft", "use_lora", "load_in_4bit", "load_in_8bit")
 _ACCELERATE_KEYS = ("distributed_type", "compute_environment", "fsdp_config", "deepspeed_config")
 _LEFT: Mapping[str, str] = {
     "max_steps": "is the length of a training; see benchmark.measure_steps",
@@ -69,7 +69,7 @@ def place_trainer(sheet: Worksheet, above: str = "", batch: int | None = None) -
         above: The section of the arguments.
         batch: The suite's own batch size.
     """
-    for key in ("model_name_or_path", "model_name", "model_id", "base_model"):
+    for key in _MODEL_KEYS:
         name = sheet.take(above + key)
         if isinstance(name, str):
             sheet.place("models", [hub_model(name)], above + key)
@@ -94,6 +94,11 @@ def place_trainer(sheet: Worksheet, above: str = "", batch: int | None = None) -
     sheet.move(f"{above}dataloader_num_workers", "data.workers")
     for key in ("max_seq_length", "max_length", "cutoff_len", "sequence_len", "block_size"):
         sheet.move(above + key, "model.options.sequence_length")
+    for key in _ADAPTERS:
+        word = sheet.take_word(above + key)
+        if word and word not in ("full", "false"):
+            sheet.leave(above + key, f"{word}: all parameters are trained here")
+            sheet.note(f"{key} {word}: here all parameters are trained")
     _switches(sheet, above)
     _optimizer(sheet, above)
     _trainer_strategy(sheet, above)

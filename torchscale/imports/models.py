@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os.path
+import re
+import shlex
 from collections.abc import Mapping
-from pathlib import Path
 
 from torchscale.catalog.models import MODELS as CATALOG
 from torchscale.catalog.models import find_model, is_import_path
 from torchscale.config.translate import Translation
 from torchscale.config.yaml_reader import Data
 from torchscale.imports.names import MODELS, TORCHVISION
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+"""``organization/name``, as Hugging Face's hub has it."""
 
 
 def known_model(name: str) -> str | None:
@@ -50,31 +55,44 @@ def entry(name: str, options: Mapping[str, Data]) -> Data:
 
 def name_models(translation: Translation) -> None:
     """Give models of a config whose form is unknown their names here, where they have one."""
-    models = translation.data.get("models")
-    entries = models if isinstance(models, list) else [models]
-    named: list[Data] = []
-    for one in entries:
-        name = one.get("name") if isinstance(one, dict) else one
-        here = known_model(name) if isinstance(name, str) else None
-        if here is None or here == name:
-            named.append(one)
-            continue
-        named.append({**one, "name": here} if isinstance(one, dict) else here)
-        translation.renamed[str(name)] = here
+    entries = _entries(translation)
+    named = [_named(one, translation) for one in entries]
     if named != entries:
-        translation.data["models"] = named if isinstance(models, list) else named[0]
+        translation.data["models"] = named
 
 
 def find_missing_files(translation: Translation) -> None:
     """Say which configuration files of ``hf:`` models are not here, and how to get them."""
-    models = translation.data.get("models")
-    for one in models if isinstance(models, list) else [models]:
-        name = one.get("name") if isinstance(one, dict) else one
-        library, _, path = str(name).partition(":")
-        if library != "hf" or Path(path).is_file():
+    for one in _entries(translation):
+        library, _, path = _name_of(one).partition(":")
+        if library != "hf" or os.path.isfile(path):  # noqa: PTH113 - also of a name too long to be one
             continue
         source = path.removesuffix("/config.json")
+        quoted = shlex.quote(source)
         translation.missing.append(
             f"there is no {path}, which says what {source} is: "
-            f"hf download {source} config.json --local-dir {source}"
+            f"hf download {quoted} config.json --local-dir {quoted}"
         )
+
+
+def _entries(translation: Translation) -> list[Data]:
+    models = translation.data.get("models")
+    if models is None or isinstance(models, list):
+        return models or []
+    return [models]
+
+
+def _name_of(entry: Data) -> str:
+    name = entry.get("name") if isinstance(entry, dict) else entry
+    return str(name or "")
+
+
+def _named(entry: Data, translation: Translation) -> Data:
+    name = _name_of(entry)
+    here = hub_model(name) if _HUB_ID.fullmatch(name) else known_model(name)
+    if here is None or here == name:
+        return entry
+    translation.renamed[name] = here
+    if isinstance(entry, dict):
+        return {**entry, "name": here}
+    return here

@@ -131,6 +131,7 @@ DEVICES: Mapping[str, str] = {
     "rocm": "cuda",
     "cpu": "cpu",
     "mps": "mps",
+    "metal": "mps",
     "xpu": "xpu",
     "auto": "auto",
 }

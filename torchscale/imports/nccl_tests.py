@@ -13,6 +13,8 @@ from torchscale.imports.worksheet import Path, Worksheet
 
 _PROGRAM = re.compile(r"(?:^|[\s/])(?P<name>[a-z_]+)_perf(?:_mpi)?(?=\s|$)")
 _RANKS = re.compile(r"\s(?:-np|-n|--ntasks|-c)[ =](\d+)\s")
+_MOST_DIGITS = 15
+"""Of a number of bytes: a petabyte."""
 _DEFAULT_SIZE = "32M"
 """Of nccl-tests, smallest and largest."""
 
@@ -56,7 +58,7 @@ def place_sweep(sheet: Worksheet, above: Path, default_size: str = "") -> None:
         if value is None:
             value = default
             sheet.note(f"{there} is not set: {default}, the suite's own default")
-        if isinstance(value, str) and value.isdecimal():
+        if isinstance(value, str) and value.isdecimal() and len(value) <= _MOST_DIGITS:
             value = int(value)
         sheet.place(f"collectives.{here}", value, (*above, there))
     for there, here in (("iters", "iterations"), ("warmup_iters", "warmup")):

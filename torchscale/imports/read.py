@@ -40,9 +40,9 @@ _FORMS: tuple[
 ] = (
     (is_superbench, from_superbench),
     (is_optimum, from_optimum),
+    (is_trainer, from_trainer),
     (is_accelerate, from_accelerate),
     (is_deepspeed, from_deepspeed),
-    (is_trainer, from_trainer),
     (is_suite, from_suite),
 )
 """Whether a config has a suite's form, and its translation; the first that fits is taken."""

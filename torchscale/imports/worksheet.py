@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from torchscale.config.messages import shown
 from torchscale.config.translate import Translation, number_of, put, translated, value_of
 from torchscale.config.yaml_reader import Data
 from torchscale.util.text import one_line
@@ -13,6 +14,8 @@ Path = tuple[str, ...]
 NO_PLACE = "has no place here"
 _AUTO = "auto"
 """Accelerate and DeepSpeed write it for what the program decides."""
+_LARGEST = 10**9
+"""More than any batch, sequence or machine has; products of two stay within 64 bits."""
 _ELSEWHERE = "has no value there"
 
 
@@ -42,13 +45,13 @@ class Worksheet:
         return value
 
     def take_whole(self, path: str | Path) -> int | None:
-        """A whole number of at least 1; any other value is left out."""
+        """A whole number from 1 to a thousand million; any other value is left out."""
         value = self.take(path)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, str) and value.isdecimal():
             value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST:
             return value
         if value is not None:
             self.leave(path, _unfit(value, "a whole number of at least 1"))
@@ -196,4 +199,4 @@ def _name(path: str | Path) -> str:
 def _unfit(value: Data, expected: str) -> str:
     if value == _AUTO:
         return _ELSEWHERE
-    return f"expected {expected}, got {value!r}"
+    return f"expected {expected}, got {shown(value)}"

@@ -73,8 +73,9 @@ def _leave_out(translation: Translation, path: KeyPath, text: str) -> None:
         del above[part]  # type: ignore[arg-type] # a key of a mapping or an index of a list
         if above:
             break
-    kept = [key for key in dotted_keys() if key in text and value_of(translation.data, key)]
     if text.endswith(_KEEP_ONE):
+        named = [key for key in dotted_keys() if "." in key and key in text]
+        kept = [key for key in named if value_of(translation.data, key) is not None]
         text = f"{text.removesuffix(_KEEP_ONE)}; kept: {', '.join(kept)}"
     reason = one_line(text)
     translation.left_out.setdefault(one_line(format_path(path)), reason)

@@ -35,8 +35,8 @@ def from_nccl_tests(text: str) -> Translation:
     else:
         sheet.place("collectives.operations", [operation])
         sheet.result.renamed[f"{name}_perf"] = "collectives.operations"
-    place_sweep(sheet, ())
     _devices(sheet, before)
+    place_sweep(sheet, ())
     return sheet.done()
 
 

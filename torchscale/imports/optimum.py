@@ -16,6 +16,8 @@ _BATCH, _LENGTH = 2, 16
 """The suite's own input shapes: samples on a device, tokens of a sample."""
 _MAX_STEPS, _WARMUP = 140, 40
 """Of its scenario of training; the first number counts the second."""
+_MOST_DIGITS = 5
+"""Of the index of a device."""
 _LEFT: Mapping[str, str] = {
     "hydra": "is of Hydra, which torchscale does not use",
     "environment": "every record has the environment",
@@ -108,7 +110,9 @@ def _launcher(sheet: Worksheet, launcher: str) -> None:
         sheet.place("gpu_counts", [count], "launcher.nproc_per_node")
     else:
         sheet.place("gpu_counts", [1])
-    indices = [int(str(one)) for one in devices if str(one).isdecimal()]
+    indices = [
+        int(str(one)) for one in devices if str(one).isdecimal() and len(str(one)) <= _MOST_DIGITS
+    ]
     if indices:
         sheet.place("launch.devices", list(indices), "backend.device_ids")
 

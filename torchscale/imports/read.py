@@ -56,7 +56,7 @@ def read_translation(source: Path) -> Translation:
     """
     text = read_config_text(source, _MAX_BYTES)
     translation = _translation(text, source)
-    if not translation.data:
+    if not translation.data and not translation.suite:
         raise ConfigError(
             f"{source}: no key of it is known here",
             hint="write a new config with `torchscale init`",

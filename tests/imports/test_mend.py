@@ -73,6 +73,17 @@ def test_a_known_model_beside_an_unknown_one_runs() -> None:
 
 def test_degrees_that_no_count_has_do_not_run_yet() -> None:
     strategy: Data = {"name": "hybrid", "data": 2, "tensor": 2}
-    assert not mended(gpu_counts=[2, 4], parallel={"strategy": strategy}).missing
-    refused = mended(gpu_counts=[8], parallel={"strategy": strategy})
+    decoder: Data = ["decoder-small"]
+    kept = mended(models=decoder, gpu_counts=[2, 4], parallel={"strategy": strategy})
+    assert not kept.missing
+    refused = mended(models=decoder, gpu_counts=[8], parallel={"strategy": strategy})
     assert "does not multiply to 8" in refused.missing[0]
+
+
+def test_a_model_that_cannot_be_split_so_does_not_run_yet() -> None:
+    tensor: Data = {"strategy": "tensor"}
+    refused = mended(models=["bert-large"], gpu_counts=[2], parallel=tensor)
+    assert refused.missing == ["bert-large does not support tensor parallelism"]
+    assert not mended(models=["bert-large"], gpu_counts=[1], parallel=tensor).missing
+    assert not mended(models=["bert-large", "llama-1b"], gpu_counts=[2], parallel=tensor).missing
+    assert not mended(models=["a.b:c"], gpu_counts=[2], parallel=tensor).missing

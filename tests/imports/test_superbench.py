@@ -61,11 +61,8 @@ def test_models_of_all_groups_are_joined_with_their_parameters(tmp_path: Path) -
         "benchmark": {"warmup_steps": 8, "max_steps": 64, "min_steps": 64},
         "gpu_counts": [4],
     }
-    assert list(translation.left_out) == [
-        "superbench.benchmarks.off_models",
-        "version",
-        "superbench.var",
-    ]
+    assert translation.left_out == {"superbench.benchmarks.off_models": "is not enabled"}
+    assert "superbench.var is written out where groups name its anchors" in translation.notes
     assert translation.renamed["parameters.num_steps"] == "benchmark.max_steps"
     assert loaded(tmp_path, translation).benchmark.max_steps == 64
 
@@ -115,7 +112,7 @@ def test_an_unknown_model_is_left_out_and_no_other_is_put_in_its_place(tmp_path:
     assert reason.startswith("unknown model 'lstm'")
     alone = translate(tmp_path, "superbench: {benchmarks: {x: {enable: true, models: [lstm]}}}")
     assert alone.missing[0].startswith("unknown model 'lstm'")
-    assert loaded(tmp_path, alone).models[0].name == PLACEHOLDER_MODEL  # type: ignore[union-attr]
+    assert loaded(tmp_path, alone).models[0].name == PLACEHOLDER_MODEL
 
 
 def test_a_size_of_its_own_is_another_model(tmp_path: Path) -> None:

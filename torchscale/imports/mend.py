@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from torchscale.catalog.models import find_model
 from torchscale.config.arguments import DEFAULT_BATCH_SIZE
 from torchscale.config.load import config_problems, load_experiment_from
 from torchscale.config.messages import dotted_keys
-from torchscale.config.strategy import strategy_label
+from torchscale.config.script import ScriptChoice
+from torchscale.config.sections import ModelChoice
+from torchscale.config.strategy import StrategyBase, strategy_label
 from torchscale.config.translate import Translation, value_of
 from torchscale.config.yaml_reader import Data, KeyPath, format_path
 from torchscale.imports.names import PLACEHOLDER_MODEL
@@ -32,7 +35,7 @@ def mend(translation: Translation) -> None:
             )
         else:
             _leave_out(translation, path, text)
-    _check_degrees(translation)
+    _check_strategies(translation)
 
 
 def _put_placeholder(translation: Translation) -> None:
@@ -81,18 +84,31 @@ def _leave_out(translation: Translation, path: KeyPath, text: str) -> None:
     translation.left_out.setdefault(one_line(format_path(path)), reason)
 
 
-def _check_degrees(translation: Translation) -> None:
-    """Say so where no count of GPUs can be shared by any strategy: all cells would be skipped."""
+def _check_strategies(translation: Translation) -> None:
+    """Say so where no model and count of GPUs fits any strategy: all cells would be skipped."""
     experiment = load_experiment_from(translation.data)
     if not experiment.models or experiment.gpu_counts == "auto":
         return
-    refusals = []
-    for strategy in experiment.parallel.strategy:
-        for count in experiment.gpu_counts:
-            try:
-                strategy.degrees(int(count))
-            except ValueError as error:
-                refusals.append(f"{strategy_label(strategy)}: {error}")
-            else:
-                return
-    translation.missing.append(one_line(refusals[0]))
+    refusals = [
+        _refusal(strategy, int(count), choice)
+        for strategy in experiment.parallel.strategy
+        for count in experiment.gpu_counts
+        for choice in experiment.models
+    ]
+    if all(refusals):
+        translation.missing.append(one_line(refusals[0]))
+
+
+def _refusal(strategy: StrategyBase, count: int, choice: ModelChoice | ScriptChoice) -> str:
+    """Why these devices cannot share this model so; empty where they can, or it is not known."""
+    try:
+        strategy.degrees(count)
+    except ValueError as error:
+        return f"{strategy_label(strategy)}: {error}"
+    facts = find_model(choice.name) if isinstance(choice, ModelChoice) else None
+    if facts is None or count == 1:
+        return ""
+    lacking = [name for name in strategy.splits if name not in facts.splits]
+    if not lacking:
+        return ""
+    return f"{facts.name} does not support {' and '.join(lacking)} parallelism"

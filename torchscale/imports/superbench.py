@@ -71,13 +71,9 @@ def from_superbench(data: Mapping[str, Data]) -> Translation:
     kinds = [kind for kind in ("training", "collectives", "hardware") if kind in measure]
     if kinds and kinds != ["training"]:
         sheet.place("measure", list(kinds))
-    sheet.leave_present(
-        {
-            "version": "is SuperBench's own",
-            "superbench.var": "holds what the groups name by anchors, which are written out",
-            "superbench.monitor": "telemetry samples by itself (telemetry.interval_seconds)",
-        }
-    )
+    sheet.settle("version", "is that of SuperBench's form")
+    sheet.settle("superbench.var", "is written out where groups name its anchors")
+    sheet.settle("superbench.monitor", "is telemetry here, which samples anyway")
     return sheet.done()
 
 

@@ -106,10 +106,14 @@ class Worksheet:
 
     def leave(self, path: str | Path, reason: str) -> None:
         """Give a key, or all below it, no place here."""
-        parts = _parts(path)
-        for key in [key for key in self._waiting if key[: len(parts)] == parts]:
-            del self._waiting[key]
+        self._forget(_parts(path))
         self._say_left(_name(path), reason)
+
+    def settle(self, path: str | Path, text: str) -> None:
+        """Say in a sentence that a key, or all below it, loses nothing here."""
+        if self.has(path):
+            self._forget(_parts(path))
+            self.note(f"{_name(path)} {text}")
 
     def leave_present(self, reasons: Mapping[str, str], above: str = "") -> None:
         """:meth:`leave` for those of these keys that are there."""
@@ -146,6 +150,10 @@ class Worksheet:
         for name, reason in usual.left_out.items():
             self._say_left(name, reason)
         return self.result
+
+    def _forget(self, parts: Path) -> None:
+        for key in [key for key in self._waiting if key[: len(parts)] == parts]:
+            del self._waiting[key]
 
     def _is_given(self, parts: Path) -> bool:
         length = len(parts)

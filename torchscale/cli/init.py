@@ -48,8 +48,8 @@ def init(
         typer.Option(
             "--from",
             metavar="OLD",
-            help="Translate a config of an earlier version or of another tool: keys are renamed, "
-            "and what is unknown here is listed.",
+            help="Translate a config of an earlier version or of another tool (torchscale docs "
+            "imports): what is written loads, and what was left out is listed.",
         ),
     ] = None,
     list_all: Annotated[

@@ -42,6 +42,16 @@ def test_a_value_that_is_refused_is_left_out(
     assert not translation.missing
 
 
+def test_a_value_that_is_refused_is_listed_by_its_own_key() -> None:
+    translation = Translation(
+        data={"models": ["resnet50"], "batch_sizes": [8], "training": {"precision": True}},
+        renamed={"mixed": "training.precision"},
+    )
+    mend(translation)
+    assert "got true" in translation.left_out["mixed"]
+    assert not translation.renamed
+
+
 def test_of_two_keys_that_exclude_each_other_the_one_that_is_kept_is_named() -> None:
     translation = mended(training={"epochs": 2}, benchmark={"measure_steps": 100})
     assert translation.left_out == {

@@ -71,6 +71,23 @@ def test_models_of_an_unknown_form_have_their_names_here(
     assert translation.renamed[name] == here
 
 
+def test_words_of_an_unknown_form_have_their_names_here(tmp_path: Path) -> None:
+    translation = translate(
+        tmp_path,
+        "model: resnet50\nbatch_size: 4\nstrategy: data_parallel\ndtype: bfloat16\n"
+        "device: gpu\nwarmup: 7\noptimizer: {name: sgd, lr: 0.1}\n",
+    )
+    assert translation.data["parallel"] == {"strategy": "ddp"}
+    assert translation.data["device"] == "cuda"
+    assert translation.data["benchmark"] == {"warmup_steps": 7}
+    assert translation.data["training"] == {
+        "precision": "bf16",
+        "optimizer": "sgd",
+        "learning_rate": 0.1,
+    }
+    assert not translation.left_out
+
+
 def test_a_name_that_breaks_lines_stays_in_its_comment(tmp_path: Path) -> None:
     translation = translate(
         tmp_path,

@@ -67,6 +67,10 @@ def test_layers_and_width_are_those_of_the_file(tmp_path: Path) -> None:
             {"strategy": "pipeline", "pipeline_parallel_size": 2},
             {"name": "pipeline", "degree": 2},
         ),
+        (
+            {"strategy": "pipeline", "micro_batches": 8},
+            {"name": "pipeline", "microbatches": 8},
+        ),
         ({"strategy": "tensor", "model_parallel_size": 2}, {"name": "tensor", "degree": 2}),
         (
             {"strategy": "hybrid", "data_parallel_size": 2, "model_parallel_size": 2},

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 from torchscale.config.dump import to_yaml_text
 from torchscale.config.messages import (
-    EARLIER_KEYS,
-    SAME_PRECISIONS,
     dotted_keys,
     keys_of,
     nearest_key,
 )
+from torchscale.config.other_names import EARLIER_KEYS, SAME_PRECISIONS
 from torchscale.config.yaml_reader import MAX_WHOLE, Data, KeyPath, format_path
 from torchscale.util.text import one_line
 

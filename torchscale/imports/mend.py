@@ -80,8 +80,10 @@ def _leave_out(translation: Translation, path: KeyPath, text: str) -> None:
         named = [key for key in dotted_keys() if "." in key and key in text]
         kept = [key for key in named if value_of(translation.data, key) is not None]
         text = f"{text.removesuffix(_KEEP_ONE)}; kept: {', '.join(kept)}"
-    reason = one_line(text)
-    translation.left_out.setdefault(one_line(format_path(path)), reason)
+    key = format_path(path)
+    source = next((old for old, new in translation.renamed.items() if new == key), key)
+    translation.renamed.pop(source, None)
+    translation.left_out.setdefault(one_line(source), one_line(text))
 
 
 def _check_strategies(translation: Translation) -> None:

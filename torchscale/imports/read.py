@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from torchscale.config.load import read_config_text
-from torchscale.config.translate import Translation, translated
+from torchscale.config.translate import Translation, put, translated, value_of
 from torchscale.config.yaml_reader import (
     MAX_BYTES,
     ConfigDocument,
@@ -27,6 +27,7 @@ from torchscale.imports.hydra import composed
 from torchscale.imports.mend import mend
 from torchscale.imports.mllog import from_mllog, is_mllog
 from torchscale.imports.models import find_missing_files, name_models
+from torchscale.imports.names import DEVICES, PRECISIONS, STRATEGIES
 from torchscale.imports.nccl_tests import from_nccl_tests, is_nccl_tests
 from torchscale.imports.optimum import from_optimum, is_optimum
 from torchscale.imports.suites import from_suite, is_suite
@@ -62,9 +63,23 @@ def read_translation(source: Path) -> Translation:
             hint="write a new config with `torchscale init`",
         )
     name_models(translation)
+    _name_values(translation)
     mend(translation)
     find_missing_files(translation)
     return translation
+
+
+def _name_values(translation: Translation) -> None:
+    """Give words of strategies, precisions and devices of a config whose form is unknown their
+    names here."""
+    for key, names in (
+        ("parallel.strategy", STRATEGIES),
+        ("training.precision", PRECISIONS),
+        ("device", DEVICES),
+    ):
+        value = value_of(translation.data, key)
+        if isinstance(value, str) and value.casefold() in names:
+            put(translation.data, tuple(key.split(".")), names[value.casefold()], replace=True)
 
 
 def _translation(text: str, source: Path) -> Translation:

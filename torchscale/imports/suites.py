@@ -40,6 +40,7 @@ _DEGREES: Mapping[str, str] = {
     "pipeline_parallel_size": "pipeline",
     "pipeline_stages": "pipeline",
 }
+_MICROBATCHES = ("micro_batches", "num_micro_batches", "num_microbatches")
 _GIGABIT_BYTES = 1e9 / 8
 
 
@@ -143,6 +144,11 @@ def _strategy(sheet: Worksheet) -> None:
             sheet.result.renamed[section + key] = f"parallel.strategy.{option}"
         elif degree > 1 and here != "data":
             sheet.leave(section + key, f"{degree}: {word} is {name} here, which has no {here}")
+    for key in _MICROBATCHES:
+        count = sheet.take_whole(section + key) if name in ("pipeline", "hybrid") else None
+        if count is not None:
+            options["microbatches"] = count
+            sheet.result.renamed[section + key] = "parallel.strategy.microbatches"
     sheet.place("parallel.strategy", with_options(name, options), f"{section}strategy")
 
 

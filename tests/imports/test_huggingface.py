@@ -78,7 +78,7 @@ def test_a_model_of_the_hub_is_its_own_configuration_file(
 def test_the_suites_own_batch_is_said(tmp_path: Path) -> None:
     translation = translate(tmp_path, "base_model: gpt2\nadapter: lora\n")
     assert translation.data["batch_sizes"] == 8
-    assert "adapter lora: here all parameters are trained" in translation.notes
+    assert translation.differs == ["all parameters are trained: there adapter is lora"]
     assert translation.left_out["adapter"] == "lora: all parameters are trained here"
 
 

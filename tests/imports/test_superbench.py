@@ -84,9 +84,7 @@ def test_what_groups_set_differently_is_said(tmp_path: Path) -> None:
         """,
     )
     assert translation.data["batch_sizes"] == [64, 4]
-    assert any(
-        note.startswith("batch_sizes: SuperBench's groups differ") for note in translation.notes
-    )
+    assert "groups differ in batch_sizes" in translation.summary("out", "source")[0]
     key = "superbench.benchmarks.b_models.parameters.num_steps"
     assert translation.left_out[key] == "300: benchmark.max_steps is 200, for all models"
     assert translation.left_out["precision int8"] == "no such precision of training here"

@@ -142,6 +142,7 @@ def _translate(file: Path, source: Path, *, force: bool, as_json: bool) -> None:
                 "file": str(file),
                 "suite": translation.suite,
                 "missing": translation.missing,
+                "differs": translation.differs,
                 "renamed": translation.renamed,
                 "left_out": translation.left_out,
                 "notes": translation.notes,

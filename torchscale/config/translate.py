@@ -32,7 +32,8 @@ class Translation:
         left_out: Key there, dotted → why it has no place here.
         suite: The tool whose form it has; empty where it is not recognized.
         missing: Why it does not run yet; empty where it does.
-        notes: What was assumed, or is measured otherwise here.
+        differs: What is measured otherwise than there.
+        notes: What was assumed, and what needs no key here.
     """
 
     data: dict[str, Data] = field(default_factory=dict)
@@ -40,6 +41,7 @@ class Translation:
     left_out: dict[str, str] = field(default_factory=dict)
     suite: str = ""
     missing: list[str] = field(default_factory=list)
+    differs: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def to_yaml(self, source: str) -> str:
@@ -53,7 +55,7 @@ class Translation:
             "Every key: `torchscale docs configuration`",
         ]
         lines += [f"does not run yet: {reason}" for reason in self.missing]
-        lines += self.notes
+        lines += [*self.differs, *self.notes]
         lines += [f"{old} is {new} here" for old, new in self.renamed.items()]
         lines += [f"left out: {key}: {reason}" for key, reason in self.left_out.items()]
         return "".join(f"# {one_line(line)}\n" for line in lines) + to_yaml_text(self.data)
@@ -66,20 +68,24 @@ class Translation:
             file: The config that was written.
             source: The config that was read.
         """
-        kind = f" ({self.suite})" if self.suite else ""
-        first = f"Wrote {file} from {source}{kind}"
-        if self.missing:
-            first = f"{file} does not run yet: {'; '.join(self.missing)}"
-        elif self.left_out:
-            first += (
-                f"; not in it, with the reason below: {', '.join(list(self.left_out)[:_NAMED])}"
-            )
-            if len(self.left_out) > _NAMED:
-                first += " …"
-        lines = [first, *(f"  {note}" for note in self.notes)]
+        lines = [self._first_line(file, source)]
+        if self.missing:  # else the first line has them
+            lines += [f"  {text}" for text in self.differs]
+        lines += [f"  {text}" for text in self.notes]
         lines += [f"  {old} → {new}" for old, new in self.renamed.items()]
         lines += [f"  {key} left out: {reason}" for key, reason in self.left_out.items()]
         return [one_line(line) for line in lines]
+
+    def _first_line(self, file: str, source: str) -> str:
+        if self.missing:
+            return "; ".join([f"{file} does not run yet: {self.missing[0]}", *self.missing[1:]])
+        kind = f" ({self.suite})" if self.suite else ""
+        parts = [f"Wrote {file} from {source}{kind}", *self.differs]
+        if self.left_out:
+            named = ", ".join(list(self.left_out)[:_NAMED])
+            more = " …" if len(self.left_out) > _NAMED else ""
+            parts.append(f"not in it, with the reason below: {named}{more}")
+        return "; ".join(parts)
 
 
 def translated(data: Mapping[str, Data]) -> Translation:

@@ -21,12 +21,14 @@ _KEYS = (
 )
 _LEFT: Mapping[str, str] = {
     "scheduler": "the learning rate is constant here",
-    "steps_per_print": "is for the log alone",
-    "wall_clock_breakdown": "every step has its phases here",
     "autotuning": "`torchscale tune` searches for the fastest setting",
-    "flops_profiler": "MFU is in every report",
     "communication_data_type": "see parallel.strategy: {name: ddp, comm_hook: fp16}",
     "monitor_config": "see export",
+}
+_NEEDLESS: Mapping[str, str] = {
+    "steps_per_print": "is for the log alone",
+    "wall_clock_breakdown": "is measured anyway",
+    "flops_profiler": "is in every report as MFU",
 }
 NO_STRATEGY = {
     0: "ddp",
@@ -66,6 +68,8 @@ def place_deepspeed(sheet: Worksheet, above: str = "") -> None:
     _optimizer(sheet, above)
     _stage(sheet, above)
     sheet.leave_present(_LEFT, above)
+    for key, text in _NEEDLESS.items():
+        sheet.settle(above + key, text)
 
 
 def place_stage(sheet: Worksheet, stage: Data, source: str, *, offload: bool) -> None:

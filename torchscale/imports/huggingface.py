@@ -29,7 +29,6 @@ _LEFT: Mapping[str, str] = {
     "warmup_steps": "warms the learning rate up, which is constant here",
     "warmup_ratio": "warms the learning rate up, which is constant here",
     "lr_scheduler_type": "the learning rate is constant here",
-    "output_dir": "results go to results/NAME",
 }
 _TRAINER_BATCH = 8
 """TrainingArguments' own ``per_device_train_batch_size``."""
@@ -98,7 +97,7 @@ def place_trainer(sheet: Worksheet, above: str = "", batch: int | None = None) -
         word = sheet.take_word(above + key)
         if word and word not in ("full", "false"):
             sheet.leave(above + key, f"{word}: all parameters are trained here")
-            sheet.note(f"{key} {word}: here all parameters are trained")
+            sheet.differ(f"all parameters are trained: there {key} is {word}")
     _switches(sheet, above)
     _optimizer(sheet, above)
     _trainer_strategy(sheet, above)
@@ -108,6 +107,7 @@ def place_trainer(sheet: Worksheet, above: str = "", batch: int | None = None) -
         else:
             sheet.leave(f"{above}deepspeed", "is another file; `torchscale init --from` takes it")
     sheet.leave_present(_LEFT, above)
+    sheet.settle(f"{above}output_dir", "needs no key: results go to results/NAME")
 
 
 def _switches(sheet: Worksheet, above: str) -> None:

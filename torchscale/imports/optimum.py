@@ -18,19 +18,18 @@ _MAX_STEPS, _WARMUP = 140, 40
 """Of its scenario of training; the first number counts the second."""
 _MOST_DIGITS = 5
 """Of the index of a device."""
-_LEFT: Mapping[str, str] = {
+_NEEDLESS: Mapping[str, str] = {
     "hydra": "is of Hydra, which torchscale does not use",
-    "environment": "every record has the environment",
+    "environment": "is in every record anyway",
     "print_report": "is printed anyway",
     "log_report": "is kept anyway",
-    "backend.no_weights": "weights are random here",
+    "backend.no_weights": "needs no key: weights are random here",
     "backend.library": "follows from the model",
     "backend.task": "follows from the model",
     "scenario.latency": "is measured anyway",
     "scenario.memory": "is measured anyway",
     "scenario.energy": "is measured where the GPU counts it",
-    "scenario.generate_kwargs": "torchscale generates no text",
-    "launcher": "torchscale starts its processes itself",
+    "launcher": "needs no key: torchscale starts its processes itself",
 }
 
 
@@ -57,7 +56,7 @@ def from_optimum(data: Mapping[str, Data]) -> Translation:
     for name in _SECTIONS:
         sheet.take(f"{name}._target_")
     if backend != "pytorch":
-        sheet.note(f"backend {backend}: torchscale runs PyTorch")
+        sheet.differ(f"it runs PyTorch: the backend there is {backend}")
     sheet.move("name", "experiment_name")
     _backend(sheet)
     _launcher(sheet, launcher)
@@ -65,7 +64,9 @@ def from_optimum(data: Mapping[str, Data]) -> Translation:
         _training(sheet)
     else:
         _inference(sheet, scenario or "inference")
-    sheet.leave_present(_LEFT)
+    sheet.leave_present({"scenario.generate_kwargs": "torchscale generates no text"})
+    for key, text in _NEEDLESS.items():
+        sheet.settle(key, text)
     return sheet.done()
 
 
@@ -131,9 +132,7 @@ def _training(sheet: Worksheet) -> None:
 
 
 def _inference(sheet: Worksheet, scenario: str) -> None:
-    sheet.result.notes.insert(
-        0, f"it trains: the scenario there is {scenario}, and torchscale measures training alone"
-    )
+    sheet.differ(f"it trains: the scenario there is {scenario}, and torchscale measures training")
     _shapes(sheet, "scenario.input_shapes")
     size = sheet.take_whole("scenario.input_shapes.batch_size")
     if size is None:

@@ -91,7 +91,7 @@ def _model(sheet: Worksheet) -> None:
         for there, here in _SIZE_KEYS.items()
         if sheet.has(f"model.{there}")
     }
-    sheet.leave_present({"model.parameters": "follows from layers and width"})
+    sheet.settle("model.parameters", "follows from layers and width")
     if not kind and not size:
         return
     if kind not in _DECODERS:

@@ -203,7 +203,7 @@ def _one_for_all(sheet: Worksheet, path: Path, key: str, target: str, value: Dat
 def _join(sheet: Worksheet, target: str, values: Sequence[Data], source: str) -> None:
     known = as_list(sheet.value(target))
     if known and set(map(str, known)) != set(map(str, values)):
-        sheet.note(f"{target}: SuperBench's groups differ; here every model runs with each value")
+        sheet.differ(f"groups differ in {target}, and here every model runs with each")
     sheet.join(target, values, source)
 
 

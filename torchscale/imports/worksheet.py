@@ -126,6 +126,11 @@ class Worksheet:
         if text not in self.result.notes:
             self.result.notes.append(one_line(text))
 
+    def differ(self, text: str) -> None:
+        """What is measured otherwise than there, which a user must see first."""
+        if text not in self.result.differs:
+            self.result.differs.append(one_line(text))
+
     def done(self) -> Translation:
         """The translation; what still waits is left out."""
         for path, value in list(self._waiting.items()):

@@ -139,7 +139,8 @@ machine_rank: 0
         ),
         (
             "FSDP",
-            "parallelism_config: {parallelism_config_tp_size: 2, parallelism_config_dp_shard_size: 8}",
+            "parallelism_config:\n  parallelism_config_tp_size: 2\n"
+            "  parallelism_config_dp_shard_size: 8",
             {"name": "hybrid", "shard": 8, "tensor": 2},
         ),
     ],

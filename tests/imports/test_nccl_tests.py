@@ -18,7 +18,7 @@ def sweep(tmp_path: Path, command: str) -> Experiment:
 def test_flags_are_keys_of_collectives(tmp_path: Path) -> None:
     translation = translate(
         tmp_path,
-        "mpirun -np 4 ./build/all_reduce_perf -b 8 -e 64M -f 2 -g 2 -d half -n 50 -w 10 -c 1 -Q 3\n",
+        "mpirun -np 4 ./all_reduce_perf -b 8 -e 64M -f 2 -g 2 -d half -n 50 -w 10 -c 1 -Q 3\n",
         "run.sh",
     )
     assert translation.data == {

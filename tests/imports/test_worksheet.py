@@ -23,6 +23,14 @@ def test_a_key_below_one_that_is_left_out_is_not_listed_again() -> None:
     assert sheet.done().left_out == {"a": "of its own"}
 
 
+def test_a_switch_that_changes_nothing_is_named() -> None:
+    sheet = Worksheet("suite", {"fast": False, "seed": 1, "a": {"b": {"c": {"enable": True}}}})
+    assert not is_on(sheet.take("fast"))
+    sheet.take("a.b.c.enable")
+    sheet.move("seed", "training.seed")
+    assert sheet.done().notes == ["without effect, or the same here: enable, fast"]
+
+
 def test_two_values_for_one_place_keep_the_first() -> None:
     sheet = Worksheet("suite", {"a": 1, "b": 2, "c": 1})
     for key in ("a", "b", "c"):

@@ -1,4 +1,4 @@
-"""Units of throughput in tables: rates of samples, rates and times of steps, and what is neither."""
+"""Units of throughput in tables: rates of samples, rates and times of steps, and neither."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PER_GPU = re.compile(rf"\s*(?:/|\bper\b)\s*{_GPU}\b")
 _SECOND = r"(?:s|secs?|seconds?)"
 _STEP = (
     r"(?:(?:train|training|global|optimizer|optim|mini|micro|model|avg|average|mean|median)[ -]?)*"
-    r"(?:it|its|iter|iters|iteration|iterations|steps?|batch|batches|minibatch|minibatches|updates?)"
+    r"(?:its?|iters?|iterations?|steps?|batch(?:es)?|minibatch(?:es)?|updates?)"
 )
 _PER = r"(?:\s*(?:/|\bper\b)\s*|\s+)"
 """``it/s``, ``steps per second``, and ``steps s`` of a column ``steps_s``."""

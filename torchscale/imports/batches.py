@@ -6,20 +6,25 @@ from torchscale.imports.worksheet import Worksheet
 
 
 def place_batches(
-    sheet: Worksheet, *, micro: str, accumulation: str, whole: str = "", default: int | None = None
+    sheet: Worksheet,
+    *,
+    accumulation: str,
+    micro: str = "",
+    whole: str = "",
+    default: int | None = None,
 ) -> None:
     """Set ``batch_sizes``, which counts the samples of a step on each device.
 
     Args:
         sheet: The config.
-        micro: Key of the samples of a pass on a device.
         accumulation: Key of the passes of a step.
-        whole: Key of the samples of a step on all devices.
+        micro: Key of the samples of a pass on a device, where there is one.
+        whole: Key of the samples of a step on all devices, where there is one.
         default: The suite's own value of ``micro``.
     """
     passes = sheet.take_whole(accumulation)
     samples = sheet.take_whole(micro)
-    total = sheet.take_whole(whole) if whole else None
+    total = sheet.take_whole(whole)
     if samples is None and default is not None and total is None:
         samples = default
         sheet.note(f"{micro} is not set: {default}, the suite's own default")

@@ -198,7 +198,7 @@ def from_accelerate(data: Mapping[str, Data]) -> Translation:
         sheet.leave("mixed_precision", f"{word}: expected no, fp16, bf16 or fp8")
     if is_on(sheet.take("use_cpu")):
         sheet.place("device", "cpu", "use_cpu")
-    place_batches(sheet, micro="-", accumulation="gradient_accumulation_steps")
+    place_batches(sheet, accumulation="gradient_accumulation_steps")
     _accelerate_strategy(sheet, local, count)
     if sheet.take_word("dynamo_config.dynamo_backend") == "inductor":
         sheet.place("model.compile", value=True)
@@ -276,5 +276,5 @@ def _accelerate_deepspeed(sheet: Worksheet) -> None:
     ]
     if stage is not None:
         place_stage(sheet, stage, f"{section}zero_stage", offload="cpu" in devices)
-    place_batches(sheet, micro="-", accumulation=f"{section}gradient_accumulation_steps")
+    place_batches(sheet, accumulation=f"{section}gradient_accumulation_steps")
     sheet.move(f"{section}gradient_clipping", "training.gradient_clipping")

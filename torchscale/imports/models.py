@@ -65,7 +65,7 @@ def find_missing_files(translation: Translation) -> None:
     """Say which configuration files of ``hf:`` models are not here, and how to get them."""
     for one in _entries(translation):
         library, _, path = _name_of(one).partition(":")
-        if library != "hf" or os.path.isfile(path):  # noqa: PTH113 - also of a name too long to be one
+        if library != "hf" or os.path.isfile(path):  # noqa: PTH113 - a name may be too long
             continue
         source = path.removesuffix("/config.json")
         quoted = shlex.quote(source)

@@ -12,11 +12,13 @@ from torchscale.imports.names import COLLECTIVES, NCCL_REASONS, NCCL_TYPES, nccl
 from torchscale.imports.worksheet import Path, Worksheet
 
 _PROGRAM = re.compile(r"(?:^|[\s/])(?P<name>[a-z_]+)_perf(?:_mpi)?(?=\s|$)")
-_RANKS = re.compile(r"\s(?:-np|-n|--ntasks|-c)[ =](\d+)\s")
+_RANKS = re.compile(r"\s(?:-np|-n|--ntasks|-c)[ =](\d{1,6})\s")
 _MOST_DIGITS = 15
 """Of a number of bytes: a petabyte."""
-_DEFAULT_SIZE = "32M"
-"""Of nccl-tests, smallest and largest."""
+_SIZES = ("32M", "32M")
+"""Smallest and largest of nccl-tests itself."""
+_OTHERS = ("gather", "scatter", "hypercube")
+"""Programs of nccl-tests whose collective is not measured here."""
 
 
 def is_nccl_tests(text: str) -> bool:
@@ -40,19 +42,18 @@ def from_nccl_tests(text: str) -> Translation:
     return sheet.done()
 
 
-def place_sweep(sheet: Worksheet, above: Path, default_size: str = "") -> None:
+def place_sweep(sheet: Worksheet, above: Path, sizes: tuple[str, str] = _SIZES) -> None:
     """Move sizes, iterations and the type below ``above`` to their places; the other flags have a
     reason.
 
     Args:
         sheet: The config.
         above: The section of the flags.
-        default_size: The suite's own largest size, from 8 bytes on, where it is not nccl-tests
-            itself.
+        sizes: The suite's own smallest and largest size.
     """
     for there, here, default in (
-        ("minbytes", "min_bytes", "8" if default_size else _DEFAULT_SIZE),
-        ("maxbytes", "max_bytes", default_size or _DEFAULT_SIZE),
+        ("minbytes", "min_bytes", sizes[0]),
+        ("maxbytes", "max_bytes", sizes[1]),
     ):
         value = sheet.take((*above, there))
         if value is None:
@@ -94,7 +95,9 @@ def _command(text: str) -> tuple[str, str, list[str]] | None:
     """The collective, what starts it and its arguments."""
     for line in text.replace("\\\n", " ").splitlines():
         match = _PROGRAM.search(line)
-        if match is None or line.lstrip().startswith("#") or match["name"] == "":
+        if match is None or line.lstrip().startswith("#"):
+            continue
+        if match["name"].replace("_", "") not in (*COLLECTIVES, *_OTHERS):
             continue
         rest = re.split(r"[|;&>]", line[match.end() :])[0]
         try:

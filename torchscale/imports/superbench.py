@@ -21,8 +21,8 @@ _DEFAULTS: Mapping[str, Data] = {
     "precision": ["float32", "float16"],
 }
 """SuperBench's own, of a group that does not set them (its model_base.py)."""
-_LARGEST = "8G"
-"""SuperBench's own largest message; the smallest has 8 bytes."""
+_MESSAGES = ("8", "8G")
+"""SuperBench's own smallest and largest message."""
 _SEQUENCE_LENGTH = 512
 """SuperBench's own, of every model of text; GPT-2 has 1,024 here."""
 _SIZES = (
@@ -114,7 +114,7 @@ def _group(sheet: Worksheet, path: Path, benchmark: Mapping[str, Data]) -> str:
     if not found:
         sheet.leave(path, "none of its models is known here")
         return ""
-    sheet.join("models", found)
+    sheet.join("models", found, "models")
     _parameters(sheet, path, {**_DEFAULTS, **parameters})
     _modes(sheet, as_list(sheet.take((*path, "modes"))))
     return "training"
@@ -252,7 +252,7 @@ def _collectives(sheet: Worksheet, path: Path) -> str:
         if here is None:
             sheet.leave((*parameters, "operation", str(name)), "no such collective here")
     sheet.place("collectives.operations", [one for one in known if one], "parameters.operation")
-    place_sweep(sheet, parameters, _LARGEST)
+    place_sweep(sheet, parameters, _MESSAGES)
     devices = sheet.take((*parameters, "ngpus"))
     for mode in as_list(sheet.take((*path, "modes"))):
         if isinstance(mode, dict):

@@ -3,7 +3,7 @@ wait for one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from torchscale.config.messages import shown
 from torchscale.config.translate import Translation, number_of, put, translated, value_of
@@ -16,6 +16,7 @@ _AUTO = "auto"
 """Accelerate and DeepSpeed write it for what the program decides."""
 _LARGEST = 10**9
 """More than any batch, sequence or machine has; products of two stay within 64 bits."""
+_DEEP = 3
 _ELSEWHERE = "has no value there"
 
 
@@ -30,6 +31,8 @@ class Worksheet:
         self.result = Translation(suite=suite)
         self._waiting: dict[Path, Data] = dict(_leaves(data, ()))
         self._given = frozenset(self._waiting)
+        self._taken: set[Path] = set()
+        self._placed: set[str] = set()
 
     def has(self, path: str | Path) -> bool:
         """Whether this key, or one below it, waits."""
@@ -39,7 +42,10 @@ class Worksheet:
     def take(self, path: str | Path) -> Data:
         """The value of a key, which waits no longer; ``None`` where there is none. ``1e-4`` is a
         number."""
-        value = self._waiting.pop(_parts(path), None)
+        parts = _parts(path)
+        if parts in self._waiting:
+            self._taken.add(parts)
+        value = self._waiting.pop(parts, None)
         if isinstance(value, str):
             return number_of(value)
         return value
@@ -79,9 +85,7 @@ class Worksheet:
             for name in names:
                 self._say_left(name, f"{target} has a value already ({known})")
             return False
-        for name in names:
-            if name != target:
-                self.result.renamed[name] = target
+        self._say_placed(target, names)
         return True
 
     def join(self, target: str, values: Sequence[Data], *sources: str | Path) -> None:
@@ -91,9 +95,7 @@ class Worksheet:
             if value not in axis:
                 axis.append(value)
         put(self.result.data, tuple(target.split(".")), axis, replace=True)
-        for name in map(_name, sources):
-            if name != target:
-                self.result.renamed[name] = target
+        self._say_placed(target, [_name(source) for source in sources])
 
     def move(self, source: str | Path, target: str) -> None:
         """A key that has the same meaning and values here."""
@@ -139,10 +141,11 @@ class Worksheet:
                 reason = "is empty"
             self._say_left(_name(path), reason)
         self._waiting.clear()
+        self._say_needless()
         return self.result
 
     def done_as_usual(self) -> Translation:
-        """The translation; what still waits is looked for among the names that several tools use."""
+        """The translation; what still waits is looked for among names that several tools use."""
         rest: dict[str, Data] = {}
         for path, value in self._waiting.items():
             put(rest, path, value)
@@ -154,6 +157,7 @@ class Worksheet:
         self.result.renamed.update(usual.renamed)
         for name, reason in usual.left_out.items():
             self._say_left(name, reason)
+        self._say_needless()
         return self.result
 
     def _forget(self, parts: Path) -> None:
@@ -163,6 +167,19 @@ class Worksheet:
     def _is_given(self, parts: Path) -> bool:
         length = len(parts)
         return any(key[:length] == parts or key[-length:] == parts for key in self._given)
+
+    def _say_placed(self, target: str, names: Sequence[str]) -> None:
+        for name in names:
+            self._placed.add(name)
+            if name != target:
+                self.result.renamed[name] = target
+
+    def _say_needless(self) -> None:
+        """Name the keys that were read and changed nothing, such as switches that are off."""
+        said = {*self._placed, *self.result.renamed, *self.result.left_out}
+        needless = {_short(path) for path in self._taken if not _is_said(path, said)}
+        if needless:
+            self.note(f"without effect, or the same here: {', '.join(sorted(needless))}")
 
     def _say_left(self, name: str, reason: str) -> None:
         self.result.left_out.setdefault(one_line(name), one_line(reason))
@@ -189,6 +206,22 @@ def as_list(value: Data) -> list[Data]:
     if isinstance(value, str) and "," in value:
         return [part.strip() for part in value.split(",")]
     return [value]
+
+
+def _short(path: Path) -> str:
+    """A key's name; of a key deep within groups that repeat, its end."""
+    if len(path) > _DEEP:
+        return path[-1]
+    return ".".join(path)
+
+
+def _is_said(path: Path, said: Collection[str]) -> bool:
+    """Whether a key, its end, what is above it or below it is named among these."""
+    name = ".".join(path)
+    ends = [".".join(path[start:]) for start in range(len(path))]
+    return any(
+        one in ends or name.startswith(f"{one}.") or one.startswith(f"{path[-1]}.") for one in said
+    )
 
 
 def _leaves(data: Mapping[str, Data], above: Path) -> Iterator[tuple[Path, Data]]:

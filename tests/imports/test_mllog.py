@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.imports.foreign import loaded, translate
+from torchscale.errors import ConfigError
 
 
 def log(**values: object) -> str:
@@ -81,3 +82,8 @@ def test_a_benchmark_without_its_model_here_does_not_run_yet(tmp_path: Path, nam
     translation = translate(tmp_path, log(submission_benchmark=name, global_batch_size=8), "x.log")
     assert translation.missing[0].startswith(f"unknown model {name!r}")
     loaded(tmp_path, translation)
+
+
+def test_a_log_of_too_many_keys_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="more than 1,000 different keys"):
+        translate(tmp_path, log(**{f"key_{number}": 1 for number in range(1100)}), "x.log")

@@ -66,7 +66,7 @@ def test_whole_numbers(value: Data) -> None:
     assert Worksheet("", {"a": value}).take_whole("a") == 4
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.5, True, "four", "auto", [4], 10**10])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "four", "auto", [4], 10**10, "9" * 5000])
 def test_no_whole_numbers_are_listed(value: Data) -> None:
     sheet = Worksheet("", {"a": value})
     assert sheet.take_whole("a") is None

@@ -20,6 +20,7 @@ _OWN = ("-b", "-e", "-d", "-w", "-n", "-g", "-o", "--iters", "--op")
 reduction there."""
 _SAME = ("-b", "-e", "-d", "-w")
 _COUNTS = ("ngpus", "nthreads")
+_MOST_DIGITS = 6
 _REDUCTIONS = ("sum", "prod", "min", "max", "avg", "all", "mulsum")
 
 
@@ -39,8 +40,11 @@ def refuse_nccl_flags(arguments: Sequence[str]) -> None:
     names = ", ".join(foreign)
     reasons = "; ".join(dict.fromkeys(_reason(flag, name) for flag, name in foreign.items()))
     line = shlex.join(["torchscale", "measure", "collectives", *redact_arguments(_here(typed))])
+    what = "no option here"
+    if any(flag in _OWN for flag in foreign):
+        what = "something else here"
     raise UsageError(
-        f"{names}: of nccl-tests, and not, or something else, here",
+        f"{names}: of nccl-tests, and {what}",
         hint=f"{reasons}; type: {line}; overrides are written --key.sub=value",
     )
 
@@ -64,7 +68,8 @@ def _here(typed: Sequence[tuple[str, str, str]]) -> list[str]:
     ranks = 1
     for flag, name, value in typed:
         if name in _COUNTS:
-            ranks *= int(value) if value.isdecimal() else 1
+            if value.isdecimal() and len(value) <= _MOST_DIGITS:
+                ranks *= int(value)
             continue
         option, here = NCCL_OPTIONS.get(name), value
         if name not in NCCL_FLAGS.values() or flag in _SAME:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from torchscale.config.translate import Translation
 from torchscale.config.yaml_reader import Data
+from torchscale.errors import ConfigError
 from torchscale.imports.batches import place_batches
 from torchscale.imports.models import known_model
 from torchscale.imports.names import MLPERF_MODELS, OPTIMIZERS
@@ -15,6 +16,8 @@ from torchscale.imports.worksheet import Worksheet
 _MARK = ":::MLLOG"
 _LONGEST_LINE = 100_000
 """Real lines have some hundred characters."""
+_MOST_KEYS = 1000
+"""Real logs have about a hundred different keys."""
 _EVENTS = ("_start", "_stop")
 _RESULTS = ("eval_", "tracked_stats", "train_loss", "throughput", "samples_count", "status")
 _DEGREES: Mapping[str, str] = {
@@ -64,7 +67,11 @@ def from_mllog(text: str) -> Translation:
 
 
 def _settings(text: str) -> tuple[dict[str, Data], int]:
-    """Key → its first value, and how many marked lines are damaged."""
+    """Key → its first value, and how many marked lines are damaged.
+
+    Raises:
+        ConfigError: there are too many keys.
+    """
     data: dict[str, Data] = {}
     damaged = 0
     for line in text.splitlines():
@@ -80,6 +87,8 @@ def _settings(text: str) -> tuple[dict[str, Data], int]:
         value = entry.get("value")
         if isinstance(key, str) and key not in data and not isinstance(value, list | dict):
             data[key] = value
+        if len(data) > _MOST_KEYS:
+            raise ConfigError(f"more than {_MOST_KEYS:,} different keys; not a log of MLPerf")
     return data, damaged
 
 

@@ -16,7 +16,10 @@ _AUTO = "auto"
 """Accelerate and DeepSpeed write it for what the program decides."""
 _LARGEST = 10**9
 """More than any batch, sequence or machine has; products of two stay within 64 bits."""
+_DIGITS = 10
+"""Of the largest."""
 _DEEP = 3
+"""Parts of a key's name; in longer ones the first name groups that repeat."""
 _ELSEWHERE = "has no value there"
 
 
@@ -55,7 +58,7 @@ class Worksheet:
         value = self.take(path)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, str) and value.isdecimal():
+        if isinstance(value, str) and value.isdecimal() and len(value) <= _DIGITS:
             value = int(value)
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST:
             return value

@@ -37,6 +37,7 @@ FEATURES = {
     "submit": r"submit|slurm|kubernetes|kubectl|manifests|pod_job|engines",
     "memory": r"(?<!shared_)memory|max_batch|frontier|batch_search",
     "collectives": r"(?<!_)collectives|bus_factor|link_verdict",
+    "imports": r"^imports/|cli/(init|nccl_flags)",
     "what-if": r"what_if|replay",
 }
 """Feature → what the path of a module of it holds."""

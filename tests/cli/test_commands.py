@@ -164,6 +164,21 @@ def test_a_config_of_another_tool_is_translated(tmp_path: Path) -> None:
     assert not (tmp_path / "other.yaml").exists()
 
 
+def test_the_first_line_says_whether_a_translated_config_runs(tmp_path: Path) -> None:
+    (tmp_path / "whole.yaml").write_text("base_model: gpt2\nmicro_batch_size: 2\n")
+    done = torchscale(tmp_path, "init", "new.yaml", "--from", "whole.yaml")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[0] == "Wrote new.yaml from whole.yaml (Hugging Face Trainer)"
+    (tmp_path / "part.yaml").write_text("distributed_type: FSDP\nnum_processes: 2\ncoolant: 1\n")
+    for arguments in (("--json",), ("--force", "--quiet")):
+        part = torchscale(tmp_path, "init", "made.yaml", "--from", "part.yaml", *arguments)
+        assert part.returncode == 2
+        first = part.stderr.splitlines()[0]
+        assert first.startswith("error: made.yaml does not run yet: this config of accelerate")
+    assert "# does not run yet: this config" in (tmp_path / "made.yaml").read_text()
+    assert load_experiment(tmp_path / "made.yaml").gpu_counts == (2,)
+
+
 def test_the_documentation_comes_with_the_program(tmp_path: Path) -> None:
     pages = torchscale(tmp_path, "docs").stdout
     assert {"cli", "configuration", "method"} <= {line.split()[0] for line in pages.splitlines()}

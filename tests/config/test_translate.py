@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchscale.config.load import load_experiment_from
-from torchscale.config.translate import translated
+from torchscale.config.translate import Translation, translated
 from torchscale.config.yaml_reader import read_yaml
 
 OLD = """
@@ -94,3 +94,25 @@ def test_the_file_says_what_was_renamed_and_left_out() -> None:
         "# left out: coolant: unknown key",
         "gpu_counts: 2",
     ]
+
+
+def test_the_first_line_says_whether_it_runs_and_whether_it_is_whole() -> None:
+    whole = Translation(suite="a suite", renamed={"a": "b"}, notes=["c is d"])
+    assert whole.summary("new", "old") == ["Wrote new from old (a suite)", "  c is d", "  a → b"]
+    left_out = dict.fromkeys("abcd", "why")
+    part = Translation(left_out=left_out, differs=["it trains"])
+    assert part.summary("new", "old")[0] == (
+        "Wrote new from old; it trains; not in it, with the reason below: a, b, c …"
+    )
+    assert part.summary("new", "old")[-1] == "  d left out: why"
+    waiting = Translation(left_out=left_out, differs=["it trains"], missing=["no model", "no file"])
+    first, second, *_ = waiting.summary("new", "old")
+    assert first == "new does not run yet: no model; no file"
+    assert second == "  it trains"
+    assert "# does not run yet: no file\n# it trains\n" in waiting.to_yaml("old")
+
+
+def test_a_line_break_in_a_reason_stays_in_its_comment() -> None:
+    translation = Translation(notes=["a\nmodels: evil"], missing=["b\nmodels: evil"])
+    assert read_yaml(translation.to_yaml("old"), "new").data in (None, {})
+    assert all("\n" not in line for line in translation.summary("new", "o\nld"))

@@ -80,7 +80,7 @@ def test_columns_are_separated_by_commas_semicolons_or_tabs(tmp_path: Path, sepa
         ("samples/s/device", "samples/s", 8),
         ("images per second per GPU", "images per second", 8),
         ("tokens/GPU/s", "tokens/s", 8),
-        ("minibatches/s", "minibatches/s", 1),
+        ("minidocuments/s", "minidocuments/s", 1),
         ("TFLOPS", "TFLOPS", 1),
     ],
 )

@@ -91,6 +91,10 @@ def refuse_earlier_options(command: str, arguments: Sequence[str]) -> None:
         raise UsageError(
             f"there is no option {earlier[0]}", hint=_line([*command.split(), *arguments])
         )
+    if command == "measure collectives":
+        from torchscale.cli.nccl_flags import refuse_nccl_flags  # noqa: PLC0415 - for this command
+
+        refuse_nccl_flags(own)
     if command == "validate" and "--disk" in own:
         value = own[own.index("--disk") + 1 :][:1]
         directory = value[0] if value and not value[0].startswith("-") else "."

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.output import TERMINAL, print_json, result_console
-from torchscale.errors import UsageError
+from torchscale.cli.output import TERMINAL, print_error, print_json, result_console
+from torchscale.errors import ConfigError, ExitCode, UsageError
 
 DEFAULT_FILE = Path("benchmark_config.yaml")
 
@@ -48,8 +48,8 @@ def init(
         typer.Option(
             "--from",
             metavar="OLD",
-            help="Translate a config of an earlier version or of another tool: keys are renamed, "
-            "and what is unknown here is listed.",
+            help="Translate a config of an earlier version or of another tool (torchscale docs "
+            "imports): what is written loads, and what was left out is listed.",
         ),
     ] = None,
     list_all: Annotated[
@@ -133,20 +133,31 @@ def _write_config(file: Path, hardware: str | None, *, force: bool, as_json: boo
 
 
 def _translate(file: Path, source: Path, *, force: bool, as_json: bool) -> None:
-    from torchscale.measure.init import check_config, write_translation  # noqa: PLC0415 - not for `--help`
+    from torchscale.measure.init import write_translation  # noqa: PLC0415 - not for `--help`
 
     translation = write_translation(file, source, force=force)
     if as_json:
         _print_json(
-            {"file": str(file), "renamed": translation.renamed, "left_out": translation.left_out}
+            {
+                "file": str(file),
+                "suite": translation.suite,
+                "missing": translation.missing,
+                "differs": translation.differs,
+                "renamed": translation.renamed,
+                "left_out": translation.left_out,
+                "notes": translation.notes,
+            }
         )
-    for old, new in translation.renamed.items():
-        TERMINAL.note(f"  {old} → {new}")
-    for key, reason in translation.left_out.items():
-        TERMINAL.note(f"  {key} left out: {reason}")
-    quoted = shlex.quote(str(file))
-    TERMINAL.note(f"Wrote {file} from {source}. Next: torchscale benchmark {quoted} --dry-run")
-    check_config(file)
+    first, *further = translation.summary(str(file), source.name)
+    if translation.missing:
+        print_error(ConfigError(first))
+    else:
+        TERMINAL.note(first)
+    for line in further:
+        TERMINAL.note(line)
+    TERMINAL.note(f"Next: torchscale benchmark {shlex.quote(str(file))} --dry-run")
+    if translation.missing:
+        raise typer.Exit(ExitCode.USAGE)
 
 
 def _print_json(content: object) -> None:

@@ -92,36 +92,48 @@ def _experiment(document: ConfigDocument, overrides: Sequence[Override]) -> Expe
     return hide_secrets(experiment)
 
 
+def config_problems(data: Mapping[str, Data]) -> list[tuple[KeyPath, str]]:
+    """Path and sentence of every mistake in the content of a config; empty where it loads."""
+    _, problems = _validate(dict(data))
+    return problems
+
+
 def read_document(path: pathlib.Path) -> ConfigDocument:
     """Read a config file.
 
     Raises:
         ConfigError: it cannot be read, is too large, is not UTF-8, or is not strict YAML or JSON.
     """
+    text = read_config_text(path)
+    if path.suffix.lower() == ".json":
+        return strict_yaml.read_json(text, str(path))
+    return strict_yaml.read_yaml(text, str(path))
+
+
+def read_config_text(path: pathlib.Path, max_bytes: int = strict_yaml.MAX_BYTES) -> str:
+    """The text of a config file.
+
+    Raises:
+        ConfigError: it cannot be read, is too large, or is not UTF-8.
+    """
     try:
         _refuse_named_pipe(path)
         with path.open("rb") as file:
-            content = file.read(strict_yaml.MAX_BYTES + 1)
+            content = file.read(max_bytes + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(
             one_line(f"{path}: {reason}"), hint="create a config with `torchscale init`"
         ) from error
-    if len(content) > strict_yaml.MAX_BYTES:
-        raise ConfigError(
-            one_line(f"{path}: larger than {strict_yaml.MAX_BYTES:,} bytes; not a config file")
-        )
+    if len(content) > max_bytes:
+        raise ConfigError(one_line(f"{path}: larger than {max_bytes:,} bytes; not a config file"))
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(
             one_line(f"{path}:{line}: not UTF-8 text (byte {error.start})")
         ) from error
-    reader = strict_yaml.read_yaml
-    if path.suffix.lower() == ".json":
-        reader = strict_yaml.read_json
-    return reader(text, str(path))
 
 
 def _refuse_named_pipe(path: pathlib.Path) -> None:

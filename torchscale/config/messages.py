@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from torchscale.catalog.models import MODELS
 from torchscale.config.experiment import Experiment, KeyProblems
+from torchscale.config.other_names import EARLIER_KEYS, SAME_PRECISIONS
 from torchscale.config.strategy import STRATEGIES
 from torchscale.config.yaml_reader import Data, KeyPath
 from torchscale.util.units import parse_duration
@@ -31,41 +32,6 @@ _EXPECTED = {
     "model_type": "a mapping of keys to values",
     "tuple_type": "a list",
 }
-EARLIER_KEYS: Mapping[str, str] = {
-    "experiment": "experiment_name",
-    "experiment.name": "experiment_name",
-    "name": "experiment_name",
-    "data.batch_size": "batch_sizes",
-    "training.batch_size": "batch_sizes",
-    "data.mode": "data.source",
-    "data.dataset": "data.source",
-    "data.num_workers": "data.workers",
-    "model.name": "models",
-    "model.d_model": "model.options.d_model",
-    "d_model": "model.options.d_model",
-    "gpus": "gpu_counts",
-    "num_gpus": "gpu_counts",
-    "hardware.gpus": "gpu_counts",
-    "hardware.num_gpus": "gpu_counts",
-    "hardware.gpu_counts": "gpu_counts",
-    "hardware.device": "device",
-    "hardware.precision": "training.precision",
-    "hardware.name": "device",
-    "hardware.preset": "benchmark.preset",
-    "preset": "benchmark.preset",
-    "strategy": "parallel.strategy",
-    "training.strategy": "parallel.strategy",
-    "training.lr": "training.learning_rate",
-    "epochs": "training.epochs",
-    "steps": "benchmark.measure_steps",
-    "repeats": "benchmark.repeats",
-    "runs": "benchmark.repeats",
-}
-"""Keys of other tools' configs, and shorter guesses → the key here."""
-SAME_PRECISIONS: Mapping[str, str] = {
-    "float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float8": "fp8"
-}  # fmt: skip
-"""What PyTorch calls a precision → its name here."""
 _MODELS_LISTED = "; see `torchscale docs names models`, or use package.module:function"
 _MAX_VALUE_CHARACTERS = 60
 """A message with file, key and expectation then still fits on two lines of a terminal."""
@@ -100,6 +66,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if near:
         return f"; did you mean {folded[near[0]]!r}?"
     return ""
+
+
+def unknown_model(name: str) -> str:
+    """What an unknown model's error says: the name, and the nearest one or where they are listed."""
+    near = _as_list(name) or did_you_mean(name, MODELS)
+    return f"unknown model {shown(name)}{near or _MODELS_LISTED}"
 
 
 def nearest_key(dotted_key: str, siblings: Collection[str]) -> str:
@@ -257,8 +229,7 @@ def _as_list(value: str) -> str:
 def _value_error(text: str, value: Data) -> str:
     if text == "unknown model":
         name = value["name"] if isinstance(value, dict) else value
-        near = _as_list(str(name)) or did_you_mean(str(name), MODELS)
-        return f"unknown model {shown(name)}{near or _MODELS_LISTED}"
+        return unknown_model(str(name))
     if shown(value) in text or isinstance(value, dict):
         return text
     return f"{text}; got {shown(value)}"

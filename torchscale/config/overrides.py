@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchscale.config.messages import (
-    EARLIER_KEYS,
     did_you_mean,
     dotted_keys,
     nearest_key,
     shortened_value,
     shown,
 )
+from torchscale.config.other_names import EARLIER_KEYS
 from torchscale.config.plain_data import plain_data
 from torchscale.config.values import ConfigValue
 from torchscale.config.yaml_reader import MAX_DEPTH, Data, KeyPath, format_path, read_yaml

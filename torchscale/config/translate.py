@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 
 from torchscale.config.dump import to_yaml_text
 from torchscale.config.messages import (
-    EARLIER_KEYS,
-    SAME_PRECISIONS,
     dotted_keys,
     keys_of,
     nearest_key,
 )
-from torchscale.config.yaml_reader import Data, KeyPath, format_path
+from torchscale.config.other_names import EARLIER_KEYS, SAME_PRECISIONS
+from torchscale.config.yaml_reader import MAX_WHOLE, Data, KeyPath, format_path
 from torchscale.util.text import one_line
 
 _PRECISION = ("training", "precision")
+_NAMED = 3
+"""Keys that the first line names; all are listed."""
 _EXPONENTIAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]{1,2}")
 
 
@@ -29,11 +30,19 @@ class Translation:
         data: The config.
         renamed: Key there → key here, dotted, where they differ.
         left_out: Key there, dotted → why it has no place here.
+        suite: The tool whose form it has; empty where it is not recognized.
+        missing: Why it does not run yet; empty where it does.
+        differs: What is measured otherwise than there.
+        notes: What was assumed, and what needs no key here.
     """
 
     data: dict[str, Data] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    suite: str = ""
+    missing: list[str] = field(default_factory=list)
+    differs: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def to_yaml(self, source: str) -> str:
         """The config file; its comments say what was renamed and what was left out.
@@ -42,12 +51,41 @@ class Translation:
             source: What the comments call the config that was read.
         """
         lines = [
-            f"A torchscale experiment, from {one_line(source)}.",
+            f"A torchscale experiment, from {source}.",
             "Every key: `torchscale docs configuration`",
         ]
+        lines += [f"does not run yet: {reason}" for reason in self.missing]
+        lines += [*self.differs, *self.notes]
         lines += [f"{old} is {new} here" for old, new in self.renamed.items()]
         lines += [f"left out: {key}: {reason}" for key, reason in self.left_out.items()]
-        return "".join(f"# {line}\n" for line in lines) + to_yaml_text(self.data)
+        return "".join(f"# {one_line(line)}\n" for line in lines) + to_yaml_text(self.data)
+
+    def summary(self, file: str, source: str) -> list[str]:
+        """What a user is told; the first line says whether the config runs, and whether all of the
+        source is in it.
+
+        Args:
+            file: The config that was written.
+            source: The config that was read.
+        """
+        lines = [self._first_line(file, source)]
+        if self.missing:  # else the first line has them
+            lines += [f"  {text}" for text in self.differs]
+        lines += [f"  {text}" for text in self.notes]
+        lines += [f"  {old} → {new}" for old, new in self.renamed.items()]
+        lines += [f"  {key} left out: {reason}" for key, reason in self.left_out.items()]
+        return [one_line(line) for line in lines]
+
+    def _first_line(self, file: str, source: str) -> str:
+        if self.missing:
+            return "; ".join([f"{file} does not run yet: {self.missing[0]}", *self.missing[1:]])
+        kind = f" ({self.suite})" if self.suite else ""
+        parts = [f"Wrote {file} from {source}{kind}", *self.differs]
+        if self.left_out:
+            named = ", ".join(list(self.left_out)[:_NAMED])
+            more = " …" if len(self.left_out) > _NAMED else ""
+            parts.append(f"not in it, with the reason below: {named}{more}")
+        return "; ".join(parts)
 
 
 def translated(data: Mapping[str, Data]) -> Translation:
@@ -66,7 +104,7 @@ def translated(data: Mapping[str, Data]) -> Translation:
         if target is None:
             reason = f"unknown key{nearest_key(key, keys_of(path[:-1]))}"
             translation.left_out[name] = reason
-        elif not _put(translation.data, target, _value(target, value)):
+        elif not put(translation.data, target, _value(target, value)):
             translation.left_out[name] = f"{format_path(target)} has a value already"
         elif target != path:
             translation.renamed[name] = format_path(target)
@@ -99,18 +137,28 @@ def _target(key: str) -> KeyPath | None:
     return None
 
 
-def _put(data: dict[str, Data], path: KeyPath, value: Data) -> bool:
-    """Set a key; ``False`` where it has a value."""
+def put(data: dict[str, Data], path: KeyPath, value: Data, *, replace: bool = False) -> bool:
+    """Set a key; ``False`` where it has a value that is not to be replaced."""
     here = data
     for part in path[:-1]:
         section = here.setdefault(str(part), {})
         if not isinstance(section, dict):
             return False
         here = section
-    if path[-1] in here:
+    if path[-1] in here and not replace:
         return False
     here[str(path[-1])] = value
     return True
+
+
+def value_of(data: Mapping[str, Data], dotted_key: str) -> Data:
+    """The value of a key; ``None`` where there is none."""
+    here: Data = dict(data)
+    for part in dotted_key.split("."):
+        if not isinstance(here, dict):
+            return None
+        here = here.get(part)
+    return here
 
 
 def _value(path: KeyPath, value: Data) -> Data:
@@ -121,14 +169,14 @@ def _value(path: KeyPath, value: Data) -> Data:
         return value
     if path == _PRECISION:
         return SAME_PRECISIONS.get(value.casefold(), value)
-    return _number(value)
+    return number_of(value)
 
 
-def _number(text: str) -> Data:
+def number_of(text: str) -> Data:
     """``1e-3`` as a number, which YAML reads as text; any other text as it is."""
     if not _EXPONENTIAL.fullmatch(text):
         return text
     number = float(text)
-    if number.is_integer():
+    if number.is_integer() and abs(number) <= MAX_WHOLE:
         return int(number)
     return number

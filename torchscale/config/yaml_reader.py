@@ -1,8 +1,9 @@
 """A strict reader of YAML and JSON: data, and the line of every key.
 
-Refused: duplicate keys, tags, anchors and aliases, several documents, deep nesting, huge files and
-numbers. Only ``true`` and ``false`` are booleans, and a number is what looks like one: ``010`` and
-``1:30`` stay text, and so does ``1e3``, as in YAML.
+Refused: duplicate keys, tags, anchors and aliases (which are written out where another tool's
+config is read), several documents, deep nesting, huge files and numbers. Only ``true`` and
+``false`` are booleans, and a number is what looks like one: ``010`` and ``1:30`` stay text, and so
+does ``1e3``, as in YAML.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
+from torchscale.config.anchors import written_out
 from torchscale.errors import ConfigError
 from torchscale.util.text import one_line
 
@@ -73,15 +75,20 @@ class ConfigDocument:
     problems: list[tuple[int, KeyPath, str]] = field(default_factory=list)
 
 
-def read_yaml(text: str, name: str) -> ConfigDocument:
+def read_yaml(text: str, name: str, *, anchors: bool = False) -> ConfigDocument:
     """Read one YAML document.
+
+    Args:
+        text: The document.
+        name: Name of the file, for messages.
+        anchors: Whether anchors, aliases and merge keys are written out rather than refused.
 
     Raises:
         ConfigError: it is not YAML, or not the strict kind; the message names file, line and
             problem.
     """
     try:
-        return _read(text, name)
+        return _read(text, name, anchors=anchors)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise _refusal(
@@ -151,13 +158,15 @@ def _refusal(where: str, problem: str) -> ConfigError:
     return ConfigError(one_line(f"{where}: {problem}"))
 
 
-def _read(text: str, name: str) -> ConfigDocument:
+def _read(text: str, name: str, *, anchors: bool = False) -> ConfigDocument:
     """Reads strictly; raises PyYAML's own errors for invalid YAML."""
     document = ConfigDocument(name, None)
     with _loader(text, name) as loader:
-        _check_events(loader, name)
+        _check_events(loader, name, anchors=anchors)
     with _loader(text, name) as loader:
         node = loader.get_single_node()
+    if node is not None and anchors:
+        node = written_out(node, name, MAX_VALUES, MAX_DEPTH)
     if node is not None:
         document.data = _construct(node, (), document)
     return document
@@ -176,13 +185,16 @@ def _loader(text: str, name: str) -> Iterator[_Loader]:
         loader.dispose()
 
 
-def _check_events(loader: _Loader, name: str) -> None:
+def _check_events(loader: _Loader, name: str, *, anchors: bool) -> None:
     """Refuse unsupported syntax. Events are a stream, so nothing is expanded."""
     depth = documents = values = 0
     while loader.check_event():
         event: yaml.Event = loader.get_event()  # type: ignore[no-untyped-call]
         where = f"{name}:{event.start_mark.line + 1}" if event.start_mark else name
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+        has_anchor = (
+            isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None
+        )
+        if has_anchor and not anchors:
             raise _refusal(
                 where, "anchors and aliases (& and *) are not supported; write the value out"
             )

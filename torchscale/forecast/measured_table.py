@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchscale.errors import UsageError
+from torchscale.forecast.rates import batch_column, rate_of_samples, shown, throughput_column
 from torchscale.forecast.series import Measured, MeasuredSeries, make_series
 from torchscale.schema.base import LARGEST, SMALLEST
 from torchscale.util.files import read_bounded
@@ -23,22 +23,15 @@ _MAX_ROWS = 10_000
 """More rows than any benchmark has launches; a fit of each series takes about a millisecond."""
 _GPUS_PER_NODE = 8
 """Where neither the table nor the user says: most GPU servers that train have eight."""
-_SHOWN = 40
-"""Characters of a wrong value in a message."""
 _COLUMNS = "gpus,throughput[,nodes,launch,samples|tokens,series,unit,link]"
-_ALIASES = {"series_id": "series", "gpu_count": "gpus", "samples_per_second": "throughput"}
-_PER_GPU = re.compile(r"\s*(/|\bper\b)\s*(gpu|device|chip|accelerator|rank)s?\b", re.IGNORECASE)
-_OTHER_UNIT = re.compile(
-    r"^([mµun]?s|(milli|micro)?sec(ond)?s?|min(ute)?s?|hr?s?|hours?)\b|(/|\bper\b)\s*(min(ute)?|hr?|hour|day)s?\b",
-    re.IGNORECASE,
-)
-"""Times of a step, and rates of another time than a second."""
+_ALIASES = {"series_id": "series", "gpu_count": "gpus", "num_gpus": "gpus", "world_size": "gpus"}
 _SEPARATORS = (",", ";", "\t")
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A line of the table; ``rate`` is of all GPUs."""
+    """A line of the table; ``rate`` is of all GPUs, ``batch`` what a rate of steps was multiplied
+    by."""
 
     line: int
     series: str
@@ -49,6 +42,7 @@ class _Row:
     unit: str
     work: float | None
     link: str | None
+    batch: str
 
 
 def read_table(
@@ -73,10 +67,10 @@ def read_table(
         raise UsageError(
             f"{path}: no measurements", hint=f"write a line for each launch under {_COLUMNS}"
         )
+    notes = [f"{path}: {batch}" for batch in dict.fromkeys(row.batch for row in rows) if batch]
     by_series: dict[str, list[_Row]] = {}
     for row in rows:
         by_series.setdefault(row.series, []).append(row)
-    notes = []
     if gpus_per_node is None and any(row.nodes is None for row in rows):
         notes.append(
             f"{path} does not say how many nodes: {_GPUS_PER_NODE} GPUs a node assumed "
@@ -110,13 +104,13 @@ def _rows(path: Path) -> Iterator[_Row]:
     separator = max(_SEPARATORS, key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
     names: list[str] = []
-    count = 0
+    unit, count = "", 0
     try:
         for cells in reader:
             if not any(cell.strip() for cell in cells):
                 continue
             if not names:
-                names = _header(path, cells)
+                names, unit = _header(path, cells)
                 continue
             count += 1
             where = f"{path}, line {reader.line_num}"
@@ -129,13 +123,19 @@ def _rows(path: Path) -> Iterator[_Row]:
                 raise UsageError(
                     f"{where}: {len(cells)} values, but the header names {len(names)} columns"
                 )
-            yield _row(where, reader.line_num, dict(zip(names, map(str.strip, cells), strict=True)))
+            values = dict(zip(names, map(str.strip, cells), strict=True))
+            values["unit"] = values.get("unit") or unit
+            yield _row(where, reader.line_num, values)
     except csv.Error as error:
         raise UsageError(f"{path}, line {reader.line_num}: not CSV ({error})") from error
 
 
-def _header(path: Path, cells: Sequence[str]) -> list[str]:
+def _header(path: Path, cells: Sequence[str]) -> tuple[list[str], str]:
+    """Names of the columns, and the unit that the name of the throughput gives."""
     names = [_ALIASES.get(name, name) for name in (cell.strip().lower() for cell in cells)]
+    place, unit = throughput_column(str(path), names) or (None, "")
+    if place is not None:
+        names[place] = "throughput"
     for name in ("gpus", "throughput"):
         if name not in names:
             raise UsageError(
@@ -143,8 +143,8 @@ def _header(path: Path, cells: Sequence[str]) -> list[str]:
             )
     twice = next((name for place, name in enumerate(names) if name and name in names[:place]), None)
     if twice is not None:
-        raise UsageError(f"{path}: two columns {_shown(twice)}", hint="leave one of them out")
-    return names
+        raise UsageError(f"{path}: two columns {shown(twice)}", hint="leave one of them out")
+    return names, unit
 
 
 def _row(where: str, line: int, values: Mapping[str, str]) -> _Row:
@@ -154,33 +154,32 @@ def _row(where: str, line: int, values: Mapping[str, str]) -> _Row:
         nodes = _integer(where, "nodes", values["nodes"])
     if nodes is not None and nodes > gpus:
         raise UsageError(f"{where}: nodes {nodes} exceeds gpus {gpus}; every node has a GPU")
-    rate, unit = _number(where, "throughput", values["throughput"]), values.get("unit", "")
-    if (per_gpu := _PER_GPU.search(unit)) is not None:
-        rate, unit = rate * gpus, unit[: per_gpu.start()] + unit[per_gpu.end() :]
-    if _OTHER_UNIT.search(unit.strip()) is not None:
-        raise UsageError(
-            f"{where}: unit {_shown(unit)}: expected a rate per second, such as samples/s or "
-            "tokens/s/GPU"
-        )
     works = [name for name in ("samples", "tokens") if values.get(name)]
     if len(works) > 1:
         raise UsageError(
             f"{where}: samples and tokens; expected one of them, in the unit of throughput"
         )
-    work = None
+    batch = None
+    name = batch_column(values)
+    if name:
+        batch = (name, _number(where, name, values[name]))
+    throughput = _number(where, "throughput", values["throughput"])
+    rate = rate_of_samples(where, throughput, values["unit"], gpus, batch)
+    work, unit = None, strip_control(rate.unit)
     if works:
         work = _number(where, works[0], values[works[0]])
-        unit = strip_control(unit) or f"{works[0]}/s"
+        unit = unit or f"{works[0]}/s"
     return _Row(
         line=line,
         series=strip_control(values.get("series", "")),
         gpus=gpus,
         nodes=nodes,
         launch=values.get("launch", ""),
-        rate=rate,
-        unit=strip_control(unit),
+        rate=rate.value,
+        unit=unit,
         work=work,
         link=values.get("link") or None,
+        batch=rate.batch,
     )
 
 
@@ -188,7 +187,7 @@ def _integer(where: str, name: str, text: str) -> int:
     value = _number(where, name, text)
     if value != int(value) or not 1 <= value <= MAX_GPUS:
         raise UsageError(
-            f"{where}: {name} {_shown(text)}: expected a whole number from 1 to {MAX_GPUS:,}"
+            f"{where}: {name} {shown(text)}: expected a whole number from 1 to {MAX_GPUS:,}"
         )
     return int(value)
 
@@ -204,10 +203,10 @@ def _number(where: str, name: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if value > LARGEST:
-        raise UsageError(f"{where}: {name} {_shown(text)}: expected at most {LARGEST:g}")
+        raise UsageError(f"{where}: {name} {shown(text)}: expected at most {LARGEST:g}")
     if not value >= SMALLEST:
         raise UsageError(
-            f"{where}: {name} {_shown(text)}: expected a number above 0",
+            f"{where}: {name} {shown(text)}: expected a number above 0",
             hint="write plain numbers, such as 1234.5",
         )
     return value
@@ -217,7 +216,7 @@ def _series(
     path: Path, name: str, rows: Sequence[_Row], gpus_per_node: int | None
 ) -> MeasuredSeries:
     if name:
-        what = f"{path}, series {_shown(name)}"
+        what = f"{path}, series {shown(name)}"
     else:
         what = str(path)
     units, links = sorted({row.unit for row in rows}), {row.link for row in rows}
@@ -229,12 +228,12 @@ def _series(
     if len(units) > 1:
         named = " and ".join(unit or "no unit" for unit in units[:2])
         raise UsageError(
-            f"{what}: units are mixed ({_shown(named)})",
+            f"{what}: units are mixed ({shown(named)})",
             hint="one unit a series; name them in a column series",
         )
     if len(links) > 1:
         raise UsageError(
-            f"{what}: links are mixed ({_shown(', '.join(sorted(map(str, links))))})",
+            f"{what}: links are mixed ({shown(', '.join(sorted(map(str, links))))})",
             hint="one link a series",
         )
     if len({row.nodes is None for row in rows}) > 1:
@@ -294,8 +293,3 @@ def _points(what: str, rows: Sequence[_Row], gpus_per_node: int) -> list[Measure
             f"{what}: {twice} GPUs on several counts of nodes", hint="one placement a series"
         )
     return points
-
-
-def _shown(text: str) -> str:
-    plain = strip_control(text)
-    return repr(plain if len(plain) <= _SHOWN else plain[: _SHOWN - 1] + "…")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from torchscale.catalog.machines import ACCELERATORS, find_machine_named
 from torchscale.catalog.presets import HARDWARE_PRESETS, HardwarePreset, fitted_preset
-from torchscale.config.load import load_experiment, read_document
 from torchscale.config.messages import did_you_mean
-from torchscale.config.translate import Translation, translated
+from torchscale.config.translate import Translation
 from torchscale.config.yaml_reader import read_yaml
-from torchscale.errors import ConfigError, UsageError
+from torchscale.errors import UsageError
+from torchscale.imports.read import read_translation
 from torchscale.launch.machine import detect_gpus, usable_cores
 from torchscale.util.files import atomic_write_text
 
@@ -103,8 +103,8 @@ def write_example(path: Path, name: str, *, force: bool = False) -> None:
 
 
 def write_translation(path: Path, source: Path, *, force: bool = False) -> Translation:
-    """Write a config of another tool, or of an earlier version, with the keys of this one; its
-    comments are lost.
+    """Write a config of another tool, or of an earlier version, with the keys of this one. It
+    loads; its own comments are lost.
 
     Args:
         path: Where to write it.
@@ -116,24 +116,9 @@ def write_translation(path: Path, source: Path, *, force: bool = False) -> Trans
         ConfigError: ``source`` cannot be read, or holds no key that is known here.
         OutputError: it cannot be written.
     """
-    data = read_document(source).data
-    translation = translated(data if isinstance(data, dict) else {})
-    if not translation.data:
-        raise ConfigError(
-            f"{source}: no key of it is known here",
-            hint="write a new config with `torchscale init`",
-        )
+    translation = read_translation(source)
     _write(path, translation.to_yaml(source.name), force=force)
     return translation
-
-
-def check_config(path: Path) -> None:
-    """Load a config.
-
-    Raises:
-        ConfigError: a line per mistake.
-    """
-    load_experiment(path)
 
 
 def _description(text: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.hang.collectives import Stall, leaves_loop
+from torchscale.hang.collectives import Stall
+from torchscale.hang.history import leaves_loop
 from torchscale.hang.job import Job, seems_to_wait, wait_of
 from torchscale.hang.stacks import is_ending, is_loading, place
 from torchscale.hang.verdict import (

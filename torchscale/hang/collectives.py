@@ -3,43 +3,14 @@ and who is in it."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
-from torchscale.catalog.backends import is_nccl
+from torchscale.hang.signatures import Signature, signature_of
 from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog
-from torchscale.util.optional import optional, sole
+from torchscale.util.optional import optional
 
-_DTYPE_BYTES = {"bfloat16": 2, "complex64": 8, "complex128": 16, "bool": 1}
-_MAX_BYTES = 1 << 62
-"""More than any memory: the shapes of a damaged dump."""
-_SAME_INPUTS = (
-    "all_reduce",
-    "allreduce",
-    "broadcast",
-    "reduce",
-    "all_gather",
-    "_all_gather",
-    "_reduce_scatter",
-)
-"""Operations whose ranks pass equal inputs. Gathers and scatters differ at the root; an all-to-all
-may be uneven."""
-_UNEVEN_OVER_NCCL = ("all_gather", "reduce_scatter")
-"""Over NCCL their lists of tensors may differ in size between ranks."""
-_CONTEXT = 3
-"""Collectives before a position that must be equal for two positions of a loop to count as the
-same."""
-_MIN_REPETITIONS = 2
-"""Earlier rounds that say what comes next: one could have been another phase of the program."""
-
-T = TypeVar("T")
 _Numbered = dict[int, tuple[CollectiveCall, ...]]
-Signature = tuple[tuple[str, tuple[int, ...], tuple[str, ...]], ...]
-"""What must be equal between ranks: operation, elements of its tensors, dtypes; of each call under
-one number."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +44,8 @@ class GroupLog:
         return min(waiting, default=None)
 
     def signature(self, rank: int, number: int) -> Signature | None:
-        """What ``rank`` called under ``number``; ``None`` where the recorder does not have it (any
-        more)."""
-        return optional(_signatures, self.calls.get(rank, {}).get(number))
+        """What ``rank`` called under ``number``; ``None`` where that is not known (any more)."""
+        return optional(signature_of, self.calls.get(rank, {}).get(number))
 
 
 @dataclass(frozen=True)
@@ -191,83 +161,6 @@ def first_mismatch(groups: Sequence[GroupLog]) -> Stall | None:
     return min(found, key=lambda stall: stall.created_ns, default=None)
 
 
-def odd_ranks(stall: Stall) -> tuple[tuple[int, ...], bool]:
-    """The ranks whose call differs from what was due, and whether a clear majority says so. All of
-    them where nothing says what was due."""
-    counts = Counter(stall.signatures.values())
-    (common, most), *others = counts.most_common()
-    if most > sum(count for _, count in others):
-        return tuple(
-            sorted(rank for rank, value in stall.signatures.items() if value != common)
-        ), True
-    due = due_signature(stall)
-    if due is not None and 0 < counts[due] < len(stall.signatures):
-        return tuple(
-            sorted(rank for rank, value in stall.signatures.items() if value != due)
-        ), False
-    return tuple(sorted(stall.signatures)), False
-
-
-def due_signature(stall: Stall) -> Signature | None:
-    """What earlier rounds of the same loop called at this point, if that is always the same:
-    training repeats its collectives. Only the history before the mismatch is read, which all ranks
-    share."""
-    rank = min(stall.signatures)
-    numbers = sorted(number for number in stall.log.calls[rank] if number < stall.number)
-    history = [
-        signature
-        for number in numbers
-        if (signature := stall.log.signature(rank, number)) is not None
-    ]
-    return _next_in_loop(history)
-
-
-def leaves_loop(log: CollectiveLog | None, call: CollectiveCall) -> bool:
-    """Whether a rank calls something else than in all earlier rounds of its loop, over all of its
-    groups; false where its history does not say."""
-    if log is None:
-        return False
-    calls = [earlier for earlier in log.calls if not earlier.is_p2p]
-    if call not in calls:
-        return False
-    history = [(earlier.group, _signature(earlier)) for earlier in calls[: calls.index(call)]]
-    due = _next_in_loop(history)
-    return due is not None and due != (call.group, _signature(call))
-
-
-def swapped(stall: Stall) -> bool:
-    """Whether ranks called the same collectives from this number on, in another order."""
-    first, *others = sorted(stall.signatures)
-    reference = _signatures_from(stall, first)
-    for rank in others:
-        mine = _signatures_from(stall, rank)
-        length = min(len(mine), len(reference))
-        same = any(Counter(mine[:end]) == Counter(reference[:end]) for end in range(2, length + 1))
-        if mine[0] != reference[0] and not same:
-            return False
-    return True
-
-
-def payload_bytes(call: CollectiveCall) -> int | None:
-    """Bytes of the tensors that a rank passes; ``None`` for a dtype of unknown size or without
-    tensors."""
-    sizes, dtypes = call.input_sizes, call.input_dtypes
-    if not sizes:
-        sizes, dtypes = call.output_sizes, call.output_dtypes
-    widths = [_width(dtype) for dtype in dtypes]
-    if not sizes or len(sizes) != len(widths) or None in widths:
-        return None
-    total = sum(math.prod(shape) * (width or 0) for shape, width in zip(sizes, widths, strict=True))
-    if not 0 <= total < _MAX_BYTES:
-        return None
-    return total
-
-
-def payload_dtype(call: CollectiveCall) -> str | None:
-    """The dtype of the tensors that a rank passes; ``None`` for none or several."""
-    return sole(set(call.input_dtypes or call.output_dtypes))
-
-
 def _stall(log: GroupLog, number: int) -> Stall:
     signatures = {
         rank: signature
@@ -294,33 +187,6 @@ def _first_difference(log: GroupLog, last: int) -> int | None:
         if len(signatures) > 1:
             return number
     return None
-
-
-def _next_in_loop(history: Sequence[T]) -> T | None:
-    """What always followed the last ``_CONTEXT`` items of ``history`` earlier in it; ``None`` where
-    that differs, or happened fewer than ``_MIN_REPETITIONS`` times."""
-    if len(history) <= _CONTEXT:
-        return None
-    context = history[-_CONTEXT:]
-    followers = [
-        history[position + _CONTEXT]
-        for position in range(len(history) - _CONTEXT)
-        if history[position : position + _CONTEXT] == context
-    ]
-    same = all(follower == followers[0] for follower in followers)
-    if len(followers) < _MIN_REPETITIONS or not same:
-        return None
-    return followers[0]
-
-
-def _signatures_from(stall: Stall, rank: int) -> list[Signature]:
-    """What ``rank`` called from the number of ``stall`` on."""
-    numbers = sorted(number for number in stall.log.calls[rank] if number >= stall.number)
-    return [
-        signature
-        for number in numbers
-        if (signature := stall.log.signature(rank, number)) is not None
-    ]
 
 
 def _comparable(
@@ -367,7 +233,7 @@ def _differ_at_first(calls: Mapping[int, _Numbered]) -> bool:
     common = set.intersection(*map(set, calls.values()))
     if not common:
         return False
-    return len({_signatures(numbered[min(common)]) for numbered in calls.values()}) > 1
+    return len({signature_of(numbered[min(common)]) for numbered in calls.values()}) > 1
 
 
 def _by_group(log: CollectiveLog) -> dict[tuple[str, str], _Numbered]:
@@ -383,23 +249,3 @@ def _by_group(log: CollectiveLog) -> dict[tuple[str, str], _Numbered]:
     }
 
 
-def _signatures(calls: Sequence[CollectiveCall]) -> Signature:
-    return tuple(sorted(map(_signature, calls)))
-
-
-def _signature(call: CollectiveCall) -> tuple[str, tuple[int, ...], tuple[str, ...]]:
-    uneven = is_nccl(call.backend) and call.operation in _UNEVEN_OVER_NCCL
-    if uneven or not call.operation.startswith(_SAME_INPUTS):
-        return call.operation, (), ()
-    elements = tuple(math.prod(shape) for shape in call.input_sizes)
-    return call.operation, elements, call.input_dtypes
-
-
-def _width(dtype: str) -> int | None:
-    """Bytes of an element: the digits of its name give the bits."""
-    if dtype in _DTYPE_BYTES:
-        return _DTYPE_BYTES[dtype]
-    digits = "".join(character for character in dtype.partition("_")[0] if character.isdigit())
-    if digits not in ("8", "16", "32", "64"):
-        return None
-    return int(digits) // 8

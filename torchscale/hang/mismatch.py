@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.hang.collectives import (
-    Signature,
-    Stall,
-    due_signature,
-    odd_ranks,
-    swapped,
-)
+from torchscale.hang.collectives import Stall
+from torchscale.hang.history import due_signature, odd_ranks, swapped
 from torchscale.hang.job import Job
+from torchscale.hang.signatures import Signature
 from torchscale.hang.verdict import (
     agreeing,
     call_arguments,

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.hang.collectives import (
-    GroupLog,
-    Stall,
-    payload_bytes,
-    payload_dtype,
-)
+from torchscale.hang.collectives import GroupLog, Stall
 from torchscale.hang.job import Job, wait_of
+from torchscale.hang.signatures import payload_bytes, payload_dtype
 from torchscale.hang.stacks import place, purpose
 from torchscale.schema.launch.collective_log import CollectiveCall
 from torchscale.schema.launch.hang import (

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torchscale.hang.collectives import Stall
 from torchscale.hang.history import leaves_loop
 from torchscale.hang.job import Job, seems_to_wait, wait_of
+from torchscale.hang.mismatch import describe_difference
 from torchscale.hang.stacks import is_ending, is_loading, place
 from torchscale.hang.verdict import (
     agreeing,
@@ -122,7 +123,12 @@ def explain_missing(job: Job) -> Autopsy | None:
             said = "never called it"
         cause, text = describe_absence(job, chosen, said)
         summary = f"{collective_label(collective)}: {text}"
-        return make_verdict(job, cause, chosen, confidence, summary, collective=collective)
+        evidence = []
+        if stall.passed is not None:
+            evidence = [f"{describe_difference(job, stall.passed)}; it completed all the same"]
+        return make_verdict(
+            job, cause, chosen, confidence, summary, collective=collective, evidence=evidence
+        )
     return None
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchscale.hang.signatures import Signature, signature_of
+from torchscale.hang.signatures import COALESCED, Signature, signature_of
 from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog
 from torchscale.util.optional import optional
 
@@ -59,6 +59,8 @@ class Stall:
         missing: Ranks with a recorder that have not called it.
         silent: Members without a recorder.
         signatures: What each rank called under that number.
+        passed: An earlier collective that ranks called with different arguments, and that completed
+            on all of them; ``None`` for none.
     """
 
     log: GroupLog
@@ -67,15 +69,32 @@ class Stall:
     missing: tuple[int, ...]
     silent: tuple[int, ...]
     signatures: Mapping[int, Signature]
+    passed: Stall | None = None
 
     @property
     def is_mismatch(self) -> bool:
         """Whether ranks called different things."""
         return len(set(self.signatures.values())) > 1
 
+    @property
+    def is_passed(self) -> bool:
+        """Whether ranks called one operation with different arguments, and all have left it."""
+        operations = {
+            tuple(operation for operation, _, _ in signature)
+            for signature in self.signatures.values()
+        }
+        return self.is_mismatch and not self.waiting and len(operations) == 1
+
+    def calls(self, rank: int) -> tuple[CollectiveCall, ...]:
+        """What ``rank`` called: several where they were coalesced."""
+        return self.log.calls[rank][self.number]
+
     def call(self, rank: int) -> CollectiveCall:
-        """What ``rank`` called."""
-        return self.log.calls[rank][self.number][0]
+        """What ``rank`` called; of coalesced ones the entry that ends them, where there is one."""
+        first, *others = self.calls(rank)
+        if others and others[-1].operation.endswith(COALESCED):
+            return others[-1]
+        return first
 
     @property
     def created_ns(self) -> int:
@@ -142,11 +161,11 @@ def find_stalls(groups: Sequence[GroupLog]) -> list[Stall]:
     for log in groups:
         pending = [number for rank in log.calls if (number := log.pending(rank)) is not None]
         if pending:
-            first = min(pending)
-            different = _first_difference(log, first)
+            first = _stall(log, min(pending))
+            different = _first_difference(log, first.number)
             if different is not None:
-                first = different
-            stalls.append(_stall(log, first))
+                first = _at_difference(first, _stall(log, different))
+            stalls.append(first)
     return sorted(stalls, key=lambda stall: stall.created_ns)
 
 
@@ -177,6 +196,14 @@ def _stall(log: GroupLog, number: int) -> Stall:
     )
     silent = tuple(rank for rank in log.members if rank not in log.calls)
     return Stall(log, number, waiting, missing, silent, signatures)
+
+
+def _at_difference(first: Stall, different: Stall) -> Stall:
+    """The collective to explain, of the first that does not complete and the first that ranks called
+    differently: what all have left is not why a rank does not come to the next one."""
+    if different.is_passed and first.missing:
+        return replace(first, passed=different)
+    return different
 
 
 def _first_difference(log: GroupLog, last: int) -> int | None:
@@ -247,5 +274,3 @@ def _by_group(log: CollectiveLog) -> dict[tuple[str, str], _Numbered]:
         key: {number: tuple(calls) for number, calls in numbered.items()}
         for key, numbered in found.items()
     }
-
-

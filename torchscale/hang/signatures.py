@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from torchscale.catalog.backends import is_nccl
 from torchscale.schema.launch.collective_log import CollectiveCall
-from torchscale.util.optional import sole
+from torchscale.util.optional import complete, optional, sole
 
 COALESCED = "coalesced"
 """End of the names of operations that torch carries out several collectives in."""
@@ -71,6 +71,12 @@ def differing_parts(
         for position in range(count)
         if len({call_signature(of_rank[position]) for of_rank in parts.values()}) > 1
     ], parts
+
+
+def payload_of(calls: Sequence[CollectiveCall]) -> int | None:
+    """Bytes that a rank passes under one number; ``None`` where those of a part are not known."""
+    parts = complete(map(payload_bytes, parts_of(calls)))
+    return optional(sum, parts)
 
 
 def payload_bytes(call: CollectiveCall) -> int | None:

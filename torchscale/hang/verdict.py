@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torchscale.hang.collectives import GroupLog, Stall
 from torchscale.hang.job import Job, wait_of
-from torchscale.hang.signatures import payload_bytes, payload_dtype
+from torchscale.hang.signatures import payload_bytes, payload_dtype, payload_of
 from torchscale.hang.stacks import place, purpose
 from torchscale.schema.launch.collective_log import CollectiveCall
 from torchscale.schema.launch.hang import (
@@ -155,17 +155,14 @@ def stuck_collective(job: Job, stall: Stall, odd: Sequence[int]) -> StuckCollect
         stall.signatures
     )
     calls = [stall.call(rank) for rank in callers]
-    operations = {call.operation for call in calls}
-    operation = sole(operations)
-    if operation is None:
-        operation = "collective"
+    operation = sole({call.operation for call in calls}) or "collective"
     waiting = next((rank for rank in callers if rank in stall.waiting), callers[0])
     return StuckCollective(
         operation=operation,
         sequence=stall.number,
         group=_group_name(stall.log),
         group_ranks=stall.log.members,
-        payload_bytes=sole({payload_bytes(call) for call in calls}) or None,
+        payload_bytes=sole({payload_of(stall.calls(rank)) for rank in callers}) or None,
         dtype=sole({payload_dtype(call) for call in calls}),
         purpose=purpose(operation, job.ranks[waiting].frames),
     )

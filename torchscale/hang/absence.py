@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.hang.collectives import Stall
-from torchscale.hang.history import leaves_loop
 from torchscale.hang.job import Job, seems_to_wait, wait_of
 from torchscale.hang.mismatch import describe_difference
 from torchscale.hang.stacks import is_ending, is_loading, place
@@ -48,51 +47,6 @@ def explain_ended(job: Job) -> Autopsy | None:
                     break
             return make_verdict(job, cause, ranks, Confidence.HIGH, summary, collective=collective)
     return None
-
-
-def explain_cycle(job: Job) -> Autopsy | None:
-    """Ranks that wait in different groups, each for the other: they call the same collectives in
-    different orders."""
-    for first in job.stalls:
-        for second in {
-            id(stall): stall for rank in first.missing for stall in job.waits_in[rank]
-        }.values():
-            here = sorted(set(first.waiting) & set(second.missing))
-            there = sorted(set(second.waiting) & set(first.missing))
-            if here and there:
-                label, other = (
-                    collective_label(stuck_collective(job, stall, ())) for stall in (first, second)
-                )
-                summary = (
-                    f"{ranks_label([*here, *there])} wait for each other: {ranks_label(here)} in "
-                    f"{label}, {ranks_label(there)} in {other}; they call these collectives in "
-                    "different orders"
-                )
-                return _verdict_on_cycle(job, summary, (first, here), (second, there))
-    return None
-
-
-def _verdict_on_cycle(job: Job, summary: str, *sides: tuple[Stall, Sequence[int]]) -> Autopsy:
-    """Names the side that does not do what it did in earlier rounds, else both. The collective is
-    that of the others, which the named side should have called."""
-    leaving = [
-        (stall, ranks)
-        for stall, ranks in sides
-        if all(leaves_loop(job.ranks[rank].log, stall.call(rank)) for rank in ranks)
-    ]
-    if len(leaving) == 1:
-        ((left, odd),) = leaving
-        stall = next(stall for stall, _ in sides if stall is not left)
-        evidence = [f"earlier rounds called at this point what {ranks_label(odd)} did not"]
-        confidence = Confidence.MEDIUM
-    else:
-        odd, stall = tuple(sorted({rank for _, ranks in sides for rank in ranks})), sides[0][0]
-        evidence = ["nothing says which of them is wrong"]
-        confidence = Confidence.LOW
-    collective = stuck_collective(job, stall, odd)
-    return make_verdict(
-        job, HangCause.ORDER, odd, confidence, summary, collective=collective, evidence=evidence
-    )
 
 
 def explain_missing(job: Job) -> Autopsy | None:

@@ -72,6 +72,11 @@ class Stall:
     passed: Stall | None = None
 
     @property
+    def called(self) -> tuple[int, ...]:
+        """Ranks that have called it, and may have left it."""
+        return tuple(rank for rank in sorted(self.log.calls) if self.number in self.log.calls[rank])
+
+    @property
     def is_mismatch(self) -> bool:
         """Whether ranks called different things."""
         return len(set(self.signatures.values())) > 1
@@ -99,7 +104,7 @@ class Stall:
     @property
     def created_ns(self) -> int:
         """When the first rank called it."""
-        return min(self.call(rank).created_ns for rank in self.signatures)
+        return min(self.call(rank).created_ns for rank in self.called)
 
 
 def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[GroupLog]:
@@ -188,12 +193,10 @@ def _stall(log: GroupLog, number: int) -> Stall:
     }
     waiting = tuple(
         rank
-        for rank in sorted(signatures)
-        if not all(call.is_done for call in log.calls[rank][number])
+        for rank in sorted(log.calls)
+        if not all(call.is_done for call in log.calls[rank].get(number, ()))
     )
-    missing = tuple(
-        rank for rank in sorted(log.calls) if rank not in signatures and log.last(rank) < number
-    )
+    missing = tuple(rank for rank in sorted(log.calls) if log.last(rank) < number)
     silent = tuple(rank for rank in log.members if rank not in log.calls)
     return Stall(log, number, waiting, missing, silent, signatures)
 

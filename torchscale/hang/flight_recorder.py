@@ -88,6 +88,7 @@ class _Entry(msgspec.Struct, gc=False):
     output_sizes: list[list[int]] = []
     output_dtypes: list[str] = []
     state: str | None = None
+    time_discovered_started_ns: int | None = None
     retired: bool = False
     is_p2p: bool = False
     frames: list[_Frame] = []
@@ -155,6 +156,7 @@ def collective_log(content: object, since: float = 0.0) -> CollectiveLog:
         _groups(dump),
         truncated=frozenset() if reaches_back else used,
         untold=untold,
+        tells_starts=_tells_starts(kept),
     )
 
 
@@ -174,6 +176,7 @@ def merged(logs: Mapping[str, CollectiveLog]) -> CollectiveLog:
         frozenset().union(*(log.truncated for log in logs.values())),
         frozenset().union(*(log.untold for log in logs.values())),
         {name: len(log.calls) for name, log in logs.items()},
+        {backend: told for log in logs.values() for backend, told in log.tells_starts.items()},
     )
 
 
@@ -277,13 +280,26 @@ def _untold(entries: Sequence[_Entry]) -> frozenset[str]:
     return frozenset(name for name in seen - told - _GLOO if not is_nccl(name))
 
 
+def _tells_starts(entries: Sequence[_Entry]) -> dict[str, bool]:
+    """Backend → whether completed calls say when the device began them: NCCL's do where torch
+    measures times, and those of some backends never do."""
+    told: dict[str, bool] = {}
+    for entry in entries:
+        backend = _backend(entry)
+        if entry.state == "completed" and backend not in _GLOO:
+            told[backend] = told.get(backend, False) or bool(entry.time_discovered_started_ns)
+    return told
+
+
 def _call(entry: _Entry, *, is_told: bool) -> CollectiveCall:
     backend, separator, operation = entry.profiling_name.partition(":")
     if not separator:
         backend, operation = "", entry.profiling_name
-    sequence = entry.collective_seq_id
+    sequence, state = entry.collective_seq_id, ""
     if entry.is_p2p:
         sequence = entry.p2p_seq_id
+    if is_told and backend not in _GLOO:
+        state = _shown(entry.state or "")
     return CollectiveCall(
         group=_shown(entry.process_group[0]),
         sequence=sequence,
@@ -303,6 +319,7 @@ def _call(entry: _Entry, *, is_told: bool) -> CollectiveCall:
             )
             for frame in entry.frames[:_MAX_FRAMES][::-1]
         ),
+        state=state,
     )
 
 

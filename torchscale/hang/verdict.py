@@ -111,10 +111,17 @@ def _state(job: Job, position: RankPosition) -> str:
         return "process has ended"
     if position.condition is not RankCondition.RUNNING:
         return "process is stopped"
-    if position.collective and position.place:
-        return f"in {position.collective}, at {position.place}"
-    if position.collective:
-        return f"in {position.collective}"
+    inside = " and ".join(
+        f"{name}{_device_state(stall, position.rank)}"
+        for name, stall in zip(
+            _names(job, position.rank), job.waits_in[position.rank], strict=False
+        )
+    )
+    inside = inside or position.collective
+    if inside and position.place:
+        return f"in {inside}, at {position.place}"
+    if inside:
+        return f"in {inside}"
     text = "no stack"
     if position.place:
         text = f"at {position.place}"
@@ -126,16 +133,28 @@ def _state(job: Job, position: RankPosition) -> str:
 
 def _position(job: Job, rank: int) -> RankPosition:
     evidence = job.ranks[rank]
-    names = [
-        f"{stall.call(rank).operation} #{stall.number}{of_group(stall)}"
-        for stall in job.waits_in[rank]
-    ]
     return RankPosition(
         rank=rank,
         condition=evidence.condition,
         place=place(evidence.frames),
-        collective=" and ".join(names[:2]) or wait_of(evidence.frames),
+        collective=" and ".join(_names(job, rank)) or wait_of(evidence.frames),
     )
+
+
+def _names(job: Job, rank: int) -> list[str]:
+    """The collectives that a rank waits in, at most two."""
+    return [
+        f"{stall.call(rank).operation} #{stall.number}{of_group(stall)}"
+        for stall in job.waits_in[rank][:2]
+    ]
+
+
+def _device_state(stall: Stall, rank: int) -> str:
+    """`` (scheduled)``, where the states of a collective's ranks differ."""
+    states = {stall.call(other).state for other in stall.called}
+    if len(states) < 2:
+        return ""
+    return f" ({stall.call(rank).state})"
 
 
 def _last_call(job: Job, rank: int) -> str:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from torchscale.schema.launch.hang import StackFrame
 
+SCHEDULED, STARTED, COMPLETED = "scheduled", "started", "completed"
+"""What a recorder says of a call's device."""
+
 
 @dataclass(frozen=True)
 class CollectiveCall:
@@ -24,6 +27,8 @@ class CollectiveCall:
         input_dtypes, output_dtypes: Types as torch writes them: ``float32``.
         backend: ``gloo``, ``nccl``; empty where the recorder does not say.
         frames: Python frames of the call, outermost first, where the recorder kept them.
+        state: What the recorder says of the device: ``scheduled``, ``started`` or ``completed``;
+            empty where it does not say.
     """
 
     group: str
@@ -38,6 +43,7 @@ class CollectiveCall:
     output_dtypes: tuple[str, ...] = ()
     backend: str = ""
     frames: tuple[StackFrame, ...] = ()
+    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,8 @@ class CollectiveLog:
             count as done here.
         recorders: Name of each recorder that was read → number of calls that it had; empty where
             that is not known.
+        tells_starts: Backend → whether its recorder says when a device begins a call, by the calls
+            that have completed; none where no call has.
     """
 
     calls: tuple[CollectiveCall, ...] = ()
@@ -69,3 +77,4 @@ class CollectiveLog:
     truncated: frozenset[str] = frozenset()
     untold: frozenset[str] = frozenset()
     recorders: Mapping[str, int] = field(default_factory=dict)
+    tells_starts: Mapping[str, bool] = field(default_factory=dict)

@@ -129,6 +129,9 @@ class HangCause(str, Enum):
     """Ranks called the same operation with different dtypes."""
     ORDER = "order"
     """Ranks called the same operations in different orders and wait for each other."""
+    DEVICE_BEHIND = "device_behind"
+    """Every rank called a collective, and the device of a rank has not begun it while others
+    have."""
     RANK_GONE = "rank_gone"
     """The process of a rank has ended."""
     RANK_STOPPED = "rank_stopped"

@@ -85,11 +85,11 @@ def _waits_of_devices(stalls: Sequence[Stall]) -> list[_Wait]:
         if not begun:
             current = sorted(pending, key=lambda index: stalls[index].call(rank).created_ns)[:1]
         for index in mine:
+            is_scheduled = bool(begun) and stalls[index].call(rank).state == SCHEDULED
+            is_later = any(_is_before(stalls[first], stalls[index], rank) for first in current)
             if index in current:
                 inside[index].add(rank)
-            elif begun and stalls[index].call(rank).state == SCHEDULED:
-                behind[index].add(rank)
-            elif any(_is_before(stalls[first], stalls[index], rank) for first in current):
+            elif is_scheduled or is_later:
                 behind[index].add(rank)
     return [
         _Wait(stall, frozenset(here), frozenset(later))

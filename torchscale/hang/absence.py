@@ -23,6 +23,10 @@ from torchscale.schema.launch.hang import (
 )
 from torchscale.schema.profiles.finding import Confidence
 
+_ENQUEUED = (
+    "a watchdog counts what is enqueued: a rank that is still within the call is not told apart"
+)
+
 
 def explain_ended(job: Job) -> Autopsy | None:
     """A rank whose process has ended or is stopped: the others cannot go on, whatever they wait
@@ -78,6 +82,8 @@ def explain_missing(job: Job) -> Autopsy | None:
         cause, text = describe_absence(job, chosen, said)
         summary = f"{collective_label(collective)}: {text}"
         evidence = []
+        if has_log and any(job.ranks[rank].is_from_log for rank in chosen):
+            evidence.append(_ENQUEUED)
         if stall.passed is not None:
             evidence = [f"{describe_difference(job, stall.passed)}; it completed all the same"]
         return make_verdict(
@@ -110,9 +116,7 @@ def describe_absence(job: Job, ranks: Sequence[int], said: str) -> tuple[HangCau
     if 0 < len(places) < 3:
         where = f" in {' and '.join(sorted(places))}"
     if not said:
-        said = "left no dump"
-        if any(job.ranks[rank].is_unread for rank in ranks):
-            said = "left no dump that can be read"
+        said = max((job.ranks[rank].silence for rank in ranks), key=len)
     never = f"{ranks_label(ranks)} {said}"
     if all(map(is_loading, frames)):
         return HangCause.LOADER, f"{never}; {they_are} loading data{where}"

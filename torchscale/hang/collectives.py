@@ -136,7 +136,11 @@ def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[
                 members = tuple(world)
             elif not members:
                 members = tuple(sorted(callers))
-            calls = {rank: calls.get(rank, {}) for rank in members if rank in logs}
+            calls = {
+                rank: calls.get(rank, {})
+                for rank in members
+                if rank in logs and (not logs[rank].is_partial or name in logs[rank].groups)
+            }
             if any(backend in logs[rank].untold for rank in calls):
                 calls = _ended_by_numbers(calls)
             complete = all(backend not in logs[rank].truncated for rank in calls)

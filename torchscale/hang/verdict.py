@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from torchscale.hang.collectives import GroupLog, Stall
 from torchscale.hang.job import Job, wait_of
-from torchscale.hang.signatures import payload_bytes, payload_dtype, payload_of
+from torchscale.hang.signatures import (
+    COALESCED,
+    payload_bytes,
+    payload_dtype,
+    payload_elements,
+    payload_of,
+)
 from torchscale.hang.stacks import place, purpose
 from torchscale.schema.launch.collective_log import CollectiveCall
 from torchscale.schema.launch.hang import (
@@ -22,6 +28,8 @@ from torchscale.util.units import format_bytes
 
 _DEFAULT_DESCRIPTION = "default_pg"
 """torch's, of the group that ``init_process_group`` makes."""
+_SOME = "collective"
+"""One whose operation is not known, or differs between ranks."""
 
 
 def ranks_label(ranks: Sequence[int]) -> str:
@@ -57,6 +65,8 @@ def collective_label(collective: StuckCollective) -> str:
         details.append(collective.purpose)
     if collective.payload_bytes is not None:
         details.append(format_bytes(collective.payload_bytes))
+    elif collective.elements is not None:
+        details.append(f"{collective.elements:,} elements")
     if collective.group:
         details.append(f"group {collective.group} of {ranks_label(collective.group_ranks)}")
     if not details:
@@ -81,7 +91,14 @@ def make_verdict(
     collective: StuckCollective | None = None,
     evidence: Sequence[str] = (),
 ) -> Autopsy:
-    """The cause with what is known of every rank; ``ranks`` are the ones to look at."""
+    """The cause with what is known of every rank; ``ranks`` are the ones to look at. What a watchdog
+    says is less than what a recorder holds: a rank that is still within a call has enqueued
+    nothing, and what it calls coalesced may be sends that others take no part in."""
+    if any(evidence.is_from_log for evidence in job.ranks.values()):
+        if confidence is Confidence.HIGH:
+            confidence = Confidence.MEDIUM
+        if collective is not None and collective.operation == COALESCED:
+            confidence = Confidence.LOW
     positions = tuple(_position(job, rank) for rank in job.ranks)
     return Autopsy(
         cause=cause,
@@ -144,7 +161,7 @@ def _position(job: Job, rank: int) -> RankPosition:
 def _names(job: Job, rank: int) -> list[str]:
     """The collectives that a rank waits in, at most two."""
     return [
-        f"{stall.call(rank).operation} #{stall.number}{of_group(stall)}"
+        f"{stall.call(rank).operation or _SOME} #{stall.number}{of_group(stall)}"
         for stall in job.waits_in[rank][:2]
     ]
 
@@ -164,17 +181,16 @@ def _last_call(job: Job, rank: int) -> str:
         return ""
     for call in reversed(log.calls):
         if not call.is_p2p:
-            return f"{call.operation} #{call.sequence}"
+            return f"{call.operation or _SOME} #{call.sequence}"
     return ""
 
 
 def stuck_collective(job: Job, stall: Stall, odd: Sequence[int]) -> StuckCollective:
     """The collective of ``stall`` as the ranks called it that are not ``odd``."""
-    callers = [rank for rank in sorted(stall.signatures) if rank not in odd] or sorted(
-        stall.signatures
-    )
+    known = sorted(stall.signatures) or list(stall.called)
+    callers = [rank for rank in known if rank not in odd] or known
     calls = [stall.call(rank) for rank in callers]
-    operation = sole({call.operation for call in calls}) or "collective"
+    operation = sole({call.operation for call in calls}) or _SOME
     waiting = next((rank for rank in callers if rank in stall.waiting), callers[0])
     return StuckCollective(
         operation=operation,
@@ -182,6 +198,7 @@ def stuck_collective(job: Job, stall: Stall, odd: Sequence[int]) -> StuckCollect
         group=_group_name(stall.log),
         group_ranks=stall.log.members,
         payload_bytes=sole({payload_of(stall.calls(rank)) for rank in callers}) or None,
+        elements=sole({payload_elements(call) for call in calls}),
         dtype=sole({payload_dtype(call) for call in calls}),
         purpose=purpose(operation, job.ranks[waiting].frames),
     )
@@ -207,6 +224,8 @@ def of_group(stall: Stall) -> str:
 def call_arguments(call: CollectiveCall) -> str:
     """``all_reduce of 4.00 MiB float32``."""
     size = optional(format_bytes, payload_bytes(call))
+    if size is None:
+        size = optional("{:,} elements".format, payload_elements(call))
     details = " ".join(filter(None, (size, payload_dtype(call))))
     if not details:
         return call.operation

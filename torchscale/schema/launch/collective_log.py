@@ -19,7 +19,8 @@ class CollectiveCall:
         group: Name of the process group.
         sequence: Number of the call in the group, counted by each backend; the same on every rank
             that calls it.
-        operation: Name without the backend's prefix: ``all_reduce``, ``recv 0<-1``.
+        operation: Name without the backend's prefix: ``all_reduce``, ``recv 0<-1``; empty where it
+            is not known.
         is_p2p: Whether it is a send or a receive.
         is_done: Whether it has completed on this rank.
         created_ns: When it was called, in nanoseconds since the epoch.
@@ -70,6 +71,8 @@ class CollectiveLog:
             that is not known.
         tells_starts: Backend → whether its recorder says when a device begins a call, by the calls
             that have completed; none where no call has.
+        is_partial: Whether it is what a watchdog says: it tells of the listed groups alone, and of
+            few calls, of which the operation may be empty.
     """
 
     calls: tuple[CollectiveCall, ...] = ()
@@ -78,3 +81,4 @@ class CollectiveLog:
     untold: frozenset[str] = frozenset()
     recorders: Mapping[str, int] = field(default_factory=dict)
     tells_starts: Mapping[str, bool] = field(default_factory=dict)
+    is_partial: bool = False

@@ -164,6 +164,7 @@ class StuckCollective(Frozen):
         group_ranks: Global ranks of that group.
         payload_bytes: Bytes of the tensors that a rank passed; ``None`` where unknown or different
             between ranks.
+        elements: Elements of these tensors, where their bytes are not known; else ``None``.
         dtype: Type of these tensors; ``None`` where unknown or different between ranks.
         purpose: What it is for, where the stacks tell: ``gradients``, ``barrier``.
     """
@@ -173,6 +174,7 @@ class StuckCollective(Frozen):
     group: str = ""
     group_ranks: tuple[Count, ...] = ()
     payload_bytes: Count | None = None
+    elements: Count | None = None
     dtype: str | None = None
     purpose: str = ""
 

@@ -1,0 +1,176 @@
+"""The logs of a job's ranks in a directory, read line by line with bounds: torchrun's folders, or
+files beside each other."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchscale.util.files import open_regular
+
+MAX_FILES = 20_000
+"""Names that are looked at: a job of some thousand ranks leaves one or two files a rank."""
+MAX_RANKS = 65_536
+"""A damaged file may name any number, and each rank takes memory."""
+_MAX_FILE_BYTES = 32 << 20
+"""End of a log that is read: a watchdog speaks when its process is about to end."""
+_MAX_TOTAL_BYTES = 1 << 30
+"""Of all logs together: some seconds."""
+_MAX_LINE_BYTES = 64 << 10
+_MAX_SHOWN = 4096
+"""Bytes of a line that are looked at; its beginning has the rank and the message."""
+_ATTEMPT = re.compile(r"attempt_(\d{1,6})")
+_SUFFIX = r"\.(?:log|err|out|txt|stderr|stdout)"
+_LOG = re.compile(rf"(?i){_SUFFIX}(?:[._-]?\d{{1,6}})?$|(?:^|[._-])(?:log|out|err)[._-]?\d{{1,6}}$")
+"""``rank_0.log``, ``job.err.3``, ``out-3``."""
+_NAMED_RANK = re.compile(r"(?i)(?:rank|worker|task|proc|process)[-_.]?(?P<rank>\d{1,6})(?!\d)")
+_LAST_NUMBER = re.compile(rf"(?i)(?P<rank>\d{{1,6}})(?P<rest>(?:{_SUFFIX})*)$")
+"""The number that a name ends in, which may be one of a rank, of a job or of a node."""
+
+
+@dataclass(frozen=True)
+class RankLog:
+    """A log, and the rank that its name or its folder says; ``None`` where that says none. In
+    torchrun's folders it is the rank on its machine."""
+
+    path: Path
+    rank: int | None = None
+
+
+class LogLines:
+    """Lines of logs, within a bound on all of them together.
+
+    Attributes:
+        cut: Names of files of which only the end was read.
+    """
+
+    def __init__(self) -> None:
+        self.cut: list[str] = []
+        self._left = _MAX_TOTAL_BYTES
+
+    def of(self, path: Path) -> Iterator[bytes]:
+        """The lines of a file, from the last part of it; each cut to ``_MAX_SHOWN`` bytes. None of
+        what cannot be read."""
+        limit = min(_MAX_FILE_BYTES, self._left)
+        try:
+            descriptor = open_regular(path)
+        except OSError:
+            return
+        with os.fdopen(descriptor, "rb") as file:
+            size = os.fstat(descriptor).st_size
+            if size > limit:
+                self.cut.append(path.name)
+                file.seek(size - limit)
+            left = min(size, limit)
+            self._left -= left
+            is_start = True
+            while left > 0:
+                line = file.readline(min(_MAX_LINE_BYTES, left))
+                if not line:
+                    return
+                left -= len(line)
+                if is_start:
+                    yield line[:_MAX_SHOWN]
+                is_start = line.endswith(b"\n")
+
+
+def find_logs(directory: Path) -> list[list[RankLog]]:
+    """The logs of each run below ``directory``, newest run first: of torchrun's folders the latest
+    attempt of each run, and all files beside each other as one run. What cannot be read is left
+    out."""
+    runs: dict[Path, tuple[int, Path]] = {}
+    for attempt in _attempts(directory):
+        match = _ATTEMPT.fullmatch(attempt.name)
+        if match is not None:
+            this = int(match[1]), attempt
+            runs[attempt.parent] = max(runs.get(attempt.parent, this), this)
+    found = [_of_attempt(attempt) for _, attempt in runs.values()]
+    found.append(_flat(directory))
+    return sorted((logs for logs in found if logs), key=_newest, reverse=True)
+
+
+def _attempts(directory: Path) -> Iterator[Path]:
+    """Paths that may be the folder of an attempt: ``directory`` or up to three levels below it."""
+    patterns = ("attempt_*", "*/attempt_*", "*/*/attempt_*")
+    below = itertools.chain.from_iterable(map(directory.absolute().glob, patterns))
+    return itertools.islice(itertools.chain([directory.absolute()], below), MAX_FILES)
+
+
+def _of_attempt(attempt: Path) -> list[RankLog]:
+    """The logs of an attempt: ``3/stderr.log`` and ``3/stdout.log``."""
+    folders = sorted(
+        (int(path.name), path)
+        for path in _entries(attempt)
+        if path.name.isascii() and path.name.isdigit() and int(path.name) < MAX_RANKS
+    )
+    return [
+        RankLog(path / name, rank)
+        for rank, path in folders
+        for name in ("stderr.log", "stdout.log")
+        if _is_file(path / name)
+    ]
+
+
+def _flat(directory: Path) -> list[RankLog]:
+    """Logs that lie in ``directory`` itself."""
+    paths = sorted(
+        path for path in _entries(directory) if _LOG.search(path.name) and _is_file(path)
+    )
+    numbered = _numbered(paths)
+    return [RankLog(path, _named_rank(path.name, numbered)) for path in paths]
+
+
+def _entries(directory: Path) -> list[Path]:
+    """What lies in a directory; nothing of one that cannot be read."""
+    try:
+        return list(itertools.islice(directory.iterdir(), MAX_FILES))
+    except OSError:
+        return []
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _named_rank(name: str, numbered: set[str]) -> int | None:
+    match = _NAMED_RANK.search(name)
+    if match is None and name in numbered:
+        match = _LAST_NUMBER.search(name)
+    if match is None or int(match["rank"]) >= MAX_RANKS:
+        return None
+    return int(match["rank"])
+
+
+def _numbered(paths: Sequence[Path]) -> set[str]:
+    """Names that differ in their last number alone, where these may be ranks: they begin with 0, and
+    few are missing."""
+    series: dict[tuple[str, str], dict[int, str]] = {}
+    for path in paths:
+        match = _LAST_NUMBER.search(path.name)
+        if match is not None:
+            key = path.name[: match.start()], match["rest"]
+            series.setdefault(key, {})[int(match["rank"])] = path.name
+    return {
+        name
+        for names in series.values()
+        if len(names) > 1 and 0 in names and max(names) < 2 * len(names)
+        for name in names.values()
+    }
+
+
+def _newest(logs: Sequence[RankLog]) -> float:
+    """When the latest of some logs was written."""
+    times = []
+    for log in logs:
+        try:
+            times.append(log.path.stat().st_mtime)
+        except OSError:
+            continue
+    return max(times, default=0.0)

@@ -65,6 +65,7 @@ def explain_hang(
         or explain_device(job)
         or explain_by_stacks(job)
         or explain_by_activity(job)
+        or _passed_mismatch(job)
         or _unknown(job)
     )
 
@@ -77,6 +78,17 @@ def explain_failure(ranks: Sequence[RankEvidence]) -> Autopsy | None:
     if stall is None:
         return mismatch_with_ended(job)
     return explain_mismatch(job, stall)
+
+
+def _passed_mismatch(job: Job) -> Autopsy | None:
+    """Nobody waits in a collective, and ranks called one with different arguments that has
+    completed."""
+    stall = first_mismatch(job.groups)
+    if job.stalls or stall is None:
+        return None
+    found = explain_mismatch(job, stall)
+    summary = f"{found.summary}; all have left it, and no rank is known to wait"
+    return found.model_copy(update={"summary": summary, "confidence": Confidence.LOW})
 
 
 def _unknown(job: Job) -> Autopsy:

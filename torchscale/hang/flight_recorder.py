@@ -84,9 +84,9 @@ class _Entry(msgspec.Struct, gc=False):
     profiling_name: str = ""
     time_created_ns: int = 0
     input_sizes: list[list[int]] = []
-    input_dtypes: list[str] = []
+    input_dtypes: list[str] | str = []
     output_sizes: list[list[int]] = []
-    output_dtypes: list[str] = []
+    output_dtypes: list[str] | str = []
     state: str | None = None
     time_discovered_started_ns: int | None = None
     retired: bool = False
@@ -137,7 +137,7 @@ def collective_log(content: object, since: float = 0.0) -> CollectiveLog:
         raise TraceError("no dump of torch's flight recorder: it has no 'version'")
     _check_size(content)
     try:
-        dump = msgspec.convert(content, _Dump)
+        dump = msgspec.convert(content, _Dump, strict=False)  # numbers may be written as texts
     except (msgspec.ValidationError, RecursionError) as error:
         raise TraceError(f"no dump of torch's flight recorder: {error}") from error
     newest = _newest_groups(dump.entries)
@@ -308,9 +308,9 @@ def _call(entry: _Entry, *, is_told: bool) -> CollectiveCall:
         is_done=_is_done(entry, backend) or not is_told,
         created_ns=entry.time_created_ns,
         input_sizes=_shapes(entry.input_sizes),
-        input_dtypes=tuple(map(_dtype, entry.input_dtypes)),
+        input_dtypes=_dtypes(entry.input_dtypes),
         output_sizes=_shapes(entry.output_sizes),
-        output_dtypes=tuple(map(_dtype, entry.output_dtypes)),
+        output_dtypes=_dtypes(entry.output_dtypes),
         backend=_shown(backend),
         # The recorder has the innermost frame first.
         frames=tuple(
@@ -336,6 +336,13 @@ def _is_done(entry: _Entry, backend: str) -> bool:
     """gloo leaves ``state`` at ``scheduled`` and sets ``retired`` alone; others retire what timed
     out, too, and some what has only been issued."""
     return entry.state == "completed" or (entry.retired and backend in _GLOO)
+
+
+def _dtypes(names: list[str] | str) -> tuple[str, ...]:
+    """Types of tensors; some write that of the only one by itself."""
+    if isinstance(names, str):
+        names = [names] if names else []
+    return tuple(map(_dtype, names))
 
 
 def _dtype(name: str) -> str:

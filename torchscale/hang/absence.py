@@ -61,7 +61,9 @@ def explain_missing(job: Job) -> Autopsy | None:
         # others as well.
         absent = [rank for rank in missing if not wait_of(job.ranks[rank].frames)]
         silent = [
-            rank for rank in stall.silent if rank in job.ranks and not seems_to_wait(job, rank)
+            rank
+            for rank in stall.silent
+            if rank in job.ranks and not job.waits_in[rank] and not seems_to_wait(job, rank)
         ]
         absent = absent or silent or missing
         if not absent:

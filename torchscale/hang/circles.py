@@ -45,7 +45,9 @@ class _Side:
 def explain_circle(job: Job) -> Autopsy | None:
     """Ranks that wait for each other since none calls what the one before it waits in."""
     waits = [
-        _Wait(stall, frozenset(stall.waiting), frozenset(stall.missing)) for stall in job.stalls
+        # Of a rank that is silent in one group the logs may say that it waits in another.
+        _Wait(stall, frozenset(stall.waiting), frozenset({*stall.missing, *stall.silent}))
+        for stall in job.stalls
     ]
     sides = _shortest_circle(waits)
     if not sides:

@@ -146,7 +146,7 @@ def _nothing_to_read(
     """The error for a directory in which nothing tells of collectives."""
     found = ""
     if logs.files:
-        found = f", and none of its {logs.files} logs has a line of NCCL's watchdog"
+        found = f", and no file of its logs ({logs.files}) has a line of NCCL's watchdog"
     if problems:
         found += f"; {next(iter(problems.values()))}"
     return UsageError(

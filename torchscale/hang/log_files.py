@@ -35,10 +35,12 @@ _LAST_NUMBER = re.compile(rf"(?i)(?P<rank>\d{{1,6}})(?P<rest>(?:{_SUFFIX})*)$")
 @dataclass(frozen=True)
 class RankLog:
     """A log, and the rank that its name or its folder says; ``None`` where that says none. In
-    torchrun's folders it is the rank on its machine."""
+    torchrun's folders it is the rank on its machine. It ``is_sure`` where the name has a word for
+    that."""
 
     path: Path
     rank: int | None = None
+    is_sure: bool = True
 
 
 class LogLines:
@@ -121,7 +123,10 @@ def _flat(directory: Path) -> list[RankLog]:
         path for path in _entries(directory) if _LOG.search(path.name) and _is_file(path)
     )
     numbered = _numbered(paths)
-    return [RankLog(path, _named_rank(path.name, numbered)) for path in paths]
+    return [
+        RankLog(path, _named_rank(path.name, numbered), _NAMED_RANK.search(path.name) is not None)
+        for path in paths
+    ]
 
 
 def _entries(directory: Path) -> list[Path]:

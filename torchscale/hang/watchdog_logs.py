@@ -14,9 +14,9 @@ from torchscale.hang.watchdog import (
     FailedWork,
     GroupStatus,
     RankWatchdog,
-    read_watchdogs,
 )
 from torchscale.hang.watchdog_calls import collectives_of, fitted, operation_of
+from torchscale.hang.watchdog_lines import read_watchdogs
 from torchscale.schema.launch.collective_log import CollectiveLog
 from torchscale.schema.launch.hang import RankCondition, StackFrame
 from torchscale.util.units import format_seconds
@@ -104,7 +104,7 @@ def _read_run(run: Sequence[RankLog], lines: LogLines) -> tuple[dict[int, RankWa
     distances: set[int] = set()
     is_shared = False
     for log in run:
-        found = read_watchdogs(lines.of(log.path), log.rank)
+        found = read_watchdogs(lines.of(log.path), log.rank, is_of_rank=log.is_sure)
         is_shared = is_shared or len(found) > 1
         for rank, watchdog in found.items():
             if rank not in ranks or not _says_something(ranks[rank]):

@@ -87,7 +87,7 @@ def find_logs(directory: Path) -> list[list[RankLog]]:
     runs: dict[Path, tuple[int, Path]] = {}
     for attempt in _attempts(directory):
         match = _ATTEMPT.fullmatch(attempt.name)
-        if match is not None:
+        if match is not None and _entries(attempt):
             this = int(match[1]), attempt
             runs[attempt.parent] = max(runs.get(attempt.parent, this), this)
     found = [_of_attempt(attempt) for _, attempt in runs.values()]

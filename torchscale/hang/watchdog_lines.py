@@ -219,8 +219,8 @@ def _note_failure(
 
 
 def _note_status(watchdog: RankWatchdog, text: str, group: re.Match[str]) -> None:
-    """Keep what was enqueued and completed in a group when its watchdog first said so, and which
-    collective failed there."""
+    """Keep what was enqueued and completed in a group, and which collective failed there: what is
+    said when that fails counts."""
     status, at_work = _STATUS.search(text), _AT_WORK.search(text)
     name, group_rank = _name(group), int(group["rank"])
     if name is None and status is None:
@@ -232,14 +232,26 @@ def _note_status(watchdog: RankWatchdog, text: str, group: re.Match[str]) -> Non
     known = watchdog.groups.setdefault(name, GroupStatus())
     known.description = known.description or one_line(group["description"] or "")
     known.group_rank = group_rank
-    if status is not None and known.enqueued is None:
-        known.enqueued = int(status["enqueued"])
-        completed = int(status["completed"])
-        if completed <= known.enqueued:  # some versions print what was never set
-            known.completed = completed
-    work = at_work or _NUMBER.search(text)
-    if work is not None and known.failed is None:
-        known.failed = watchdog.unplaced.pop(int(work[1]), None)
+    match = at_work or _NUMBER.search(text)
+    number = None if match is None else int(match[1])
+    if status is not None:
+        _note_counts(known, int(status["enqueued"]), int(status["completed"]), number)
+    if number is not None and known.failed is None:
+        known.failed = watchdog.unplaced.pop(number, None)
+
+
+def _note_counts(known: GroupStatus, enqueued: int, completed: int, number: int | None) -> None:
+    """Keep what was enqueued and completed when a collective failed; ``number`` is the one that a
+    line names. Where that which failed has completed since, or an earlier one fails, the log goes on
+    with another attempt of the job."""
+    completed_or_none = None if completed > enqueued else completed  # some print what was never set
+    failed = known.failed
+    if failed is not None and number != failed.number:
+        is_earlier = number is not None and number < failed.number
+        if is_earlier or (completed_or_none or 0) >= failed.number:
+            known.failed = None
+    if known.failed is None:
+        known.enqueued, known.completed = enqueued, completed_or_none
 
 
 def _name(group: re.Match[str]) -> str | None:

@@ -242,12 +242,13 @@ def _note_status(watchdog: RankWatchdog, text: str, group: re.Match[str]) -> Non
 
 def _note_counts(known: GroupStatus, enqueued: int, completed: int, number: int | None) -> None:
     """Keep what was enqueued and completed when a collective failed; ``number`` is the one that a
-    line names. Where that which failed has completed since, or an earlier one fails, the log goes on
-    with another attempt of the job."""
+    line names. Where that which failed has completed since, an earlier one fails, or fewer are
+    enqueued, the log goes on with another attempt of the job."""
     completed_or_none = None if completed > enqueued else completed  # some print what was never set
     failed = known.failed
     if failed is not None and number != failed.number:
         is_earlier = number is not None and number < failed.number
+        is_earlier = is_earlier or enqueued < failed.number
         if is_earlier or (completed_or_none or 0) >= failed.number:
             known.failed = None
     if known.failed is None:

@@ -81,3 +81,11 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     assert find_logs(tmp_path) == []
     assert list(LogLines().of(tmp_path / "rank_0.log")) == []
     assert find_logs(tmp_path / "gone") == []
+
+
+def test_folders_whose_names_are_other_numbers_are_none_of_ranks(tmp_path: Path) -> None:
+    for name in ("2024", "2025", "rank_3"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.log").write_text("x")
+    (run,) = find_logs(tmp_path)
+    assert [log.rank for log in run] == [3]

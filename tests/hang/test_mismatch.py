@@ -123,3 +123,11 @@ def test_sizes_that_differed_where_all_have_left_do_not_hide_who_is_missing_late
         HangCause.SIZE_MISMATCH,
         19,
     )
+
+
+def test_parts_in_another_order_are_a_mismatch_over_nccl() -> None:
+    """It carries them out in the order of the calls."""
+    ranks = [rank(number, coalesced(21, *BROADCASTS)) for number in range(2)]
+    verdict = explain_hang([*ranks, rank(2, coalesced(21, *BROADCASTS[::-1]))])
+    assert (verdict.cause, verdict.ranks) == (HangCause.SIZE_MISMATCH, (2,))
+    assert "part 1 (and 1 more) of 3" in verdict.summary

@@ -120,6 +120,15 @@ def test_a_log_of_each_machine_is_not_taken_for_one_of_a_rank(tmp_path: Path) ->
     assert (found.ranks, len(found.positions)) == ((4,), 6)
 
 
+@pytest.mark.parametrize("name", ["{}/stderr.log", "rank_{}/out.txt", "worker-{}/log.out"])
+def test_folders_named_after_ranks_are_read_without_torchruns_names(
+    tmp_path: Path, name: str
+) -> None:
+    for rank, text in one_missing(missing=1).items():
+        write(tmp_path / name.format(rank), text)
+    assert verdict(tmp_path).ranks == (1,)
+
+
 def test_the_latest_attempt_counts(tmp_path: Path) -> None:
     torchrun(tmp_path, one_missing(number=9, missing=0), attempt=0)
     torchrun(tmp_path, one_missing(number=31, missing=3), attempt=2)
@@ -195,7 +204,9 @@ def test_a_collective_that_all_enqueued_names_nobody(tmp_path: Path) -> None:
         write(tmp_path / f"rank_{rank}.log", timed_out(rank, 7, 9, 6))
     found = verdict(tmp_path)
     assert (found.cause, found.ranks) == (HangCause.UNKNOWN, ())
-    assert found.summary.endswith("every rank has called it, and none has left")
+    assert found.summary.endswith(
+        "every rank whose log tells of it has called it (ranks 0-2), and none has left"
+    )
 
 
 def test_a_rank_of_which_only_the_counts_are_known_is_in_the_first_that_is_not_complete(
@@ -228,7 +239,7 @@ def test_the_ranks_of_a_group_follow_from_their_places_in_it(tmp_path: Path) -> 
     found = verdict(tmp_path)
     assert (found.ranks, found.confidence) == ((6,), Confidence.LOW)
     assert found.collective is not None
-    assert (found.collective.group, found.collective.group_ranks) == ("TENSOR", (4, 5, 6, 7))
+    assert (found.collective.group, found.collective.group_ranks) == ("TENSOR", ())
 
 
 def test_what_is_not_said_of_a_group_is_not_concluded(tmp_path: Path) -> None:
@@ -410,3 +421,29 @@ def test_of_several_that_time_out_in_one_process_the_first_counts(tmp_path: Path
     write(tmp_path / "rank_2.log", asked_to_dump(2, 6, 6))
     found = verdict(tmp_path)
     assert (found.ranks, found.collective and found.collective.sequence) == ((2,), 7)
+
+
+@pytest.mark.parametrize(
+    ("last", "error"),
+    [
+        ("RuntimeError: boom\n", "RuntimeError: boom"),
+        ("[rank1]: torch.OutOfMemoryError: CUDA out of memory\n\n", "torch.OutOfMemoryError: CUDA"),
+        ("KeyboardInterrupt\n[rank1]:[W624 09:29:05.0 a.cpp:1] Warning: x\n", "KeyboardInterrupt"),
+    ],
+)
+def test_the_exception_with_which_a_log_ends_is_told(tmp_path: Path, last: str, error: str) -> None:
+    torchrun(tmp_path, {0: broken(0, 4), 1: f"Traceback\n{last}", 2: broken(2, 4)})
+    found = verdict(tmp_path)
+    assert (found.cause, found.ranks) == (HangCause.RANK_GONE, (1,))
+    assert any(f"its log ends with {error}" in line for line in found.evidence)
+    waiting = tmp_path / "waiting"
+    torchrun(waiting, {0: timed_out(0, 4, 4, 3), 1: f"Traceback\n{last}"})
+    assert verdict(waiting).cause is HangCause.RANK_MISSING, "it may hang while it ends"
+
+
+def test_a_log_without_an_exception_at_its_end_tells_of_none(tmp_path: Path) -> None:
+    text = "ValueError: caught\n" + "step done, no Error here\n" * 9
+    torchrun(tmp_path, {0: broken(0, 4), 1: text})
+    found = verdict(tmp_path)
+    assert found.cause is HangCause.RANK_MISSING
+    assert not any("its log ends" in line for line in found.evidence)

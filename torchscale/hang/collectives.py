@@ -23,12 +23,15 @@ class GroupLog:
         members: Global ranks.
         calls: Global rank → number → calls (several where they were coalesced). Only ranks with a
             recorder.
+        is_partial: Whether all that is known of it is from logs, which tell neither all members of
+            a group nor what each of them called.
     """
 
     name: str
     description: str
     members: tuple[int, ...]
     calls: Mapping[int, Mapping[int, tuple[CollectiveCall, ...]]]
+    is_partial: bool = False
 
     def last(self, rank: int) -> int:
         """Number of the latest collective that ``rank`` called; 0 for none."""
@@ -146,7 +149,8 @@ def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[
             complete = all(backend not in logs[rank].truncated for rank in calls)
             comparable = _comparable(calls, complete=complete)
             if callers and comparable is not None:
-                result.append(GroupLog(name, descriptions[name], members, comparable))
+                is_partial = all(logs[rank].is_partial for rank in comparable)
+                result.append(GroupLog(name, descriptions[name], members, comparable, is_partial))
     return result
 
 

@@ -16,7 +16,7 @@ from torchscale.errors import TraceError, UsageError
 from torchscale.hang.evidence import LOG_BYTES, condition_of, log_of, read_facts
 from torchscale.hang.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
 from torchscale.hang.job import RankEvidence
-from torchscale.hang.log_files import MAX_FILES, MAX_RANKS, RankLog, find_logs
+from torchscale.hang.log_files import MAX_FILES, MAX_RANKS, RankLog, find_logs, last_error
 from torchscale.hang.ras_status import MAX_STATUS_BYTES, saved_ras_notes
 from torchscale.hang.stacks import last_stack
 from torchscale.hang.watchdog_logs import WatchdogLogs, read_watchdog_logs
@@ -98,8 +98,8 @@ def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
             known = replace(known, problem=problems[rank], silence="left no dump that can be read")
         if rank in dumps:
             known = _of_dump(rank, dumps[rank], state)
-        elif known.condition is RankCondition.RUNNING:
-            known = replace(known, condition=state.condition)
+        else:
+            known = _with_state(known, state, logs, paths.get(rank, ()))
         frames = known.frames or facts.stacks.get(rank, ()) or _logged_stack(paths.get(rank, ()))
         evidence.append(replace(known, frames=frames, pid=state.pid))
     return evidence, facts.model_copy(
@@ -115,6 +115,23 @@ def _saved_ras(directory: Path) -> tuple[str, ...]:
             with contextlib.suppress(OSError):
                 notes += saved_ras_notes(read_bounded(path, MAX_STATUS_BYTES))
     return notes[:_MAX_RAS_NOTES]
+
+
+def _with_state(
+    known: RankEvidence, state: RankProcess, logs: WatchdogLogs, paths: Iterable[Path]
+) -> RankEvidence:
+    """What is known of a rank without a dump, with the state of its process. One whose log ends with
+    an exception has ended where others lost a peer."""
+    if known.condition is RankCondition.RUNNING:
+        known = replace(known, condition=state.condition)
+    if known.log is not None or not known.is_from_log:
+        return known
+    error = last_error(paths)
+    if not error:
+        return known
+    if logs.lost_a_peer:
+        known = replace(known, condition=RankCondition.GONE)
+    return replace(known, problem=f"{known.problem}; its log ends with {error}")
 
 
 def _of_dump(rank: int, dump: _Dump, state: RankProcess) -> RankEvidence:

@@ -98,7 +98,7 @@ def _unknown(job: Job) -> Autopsy:
         collective = stuck_collective(job, stall, ())
         text = "no rank can be named"
         if not stall.silent and not stall.missing:
-            text = f"every rank has called it, and {_not_left(stall)}"
+            text = f"{_who_called(stall)}, and {_not_left(stall)}"
         summary = f"{collective_label(collective)}: {text}"
         return make_verdict(
             job, HangCause.UNKNOWN, (), Confidence.LOW, summary, collective=collective
@@ -111,6 +111,13 @@ def _unknown(job: Job) -> Autopsy:
     if len(job.ranks) > 1 or not where:
         where.insert(0, "no rank is known to wait in a collective")
     return make_verdict(job, HangCause.UNKNOWN, (), Confidence.LOW, "; ".join(where))
+
+
+def _who_called(stall: Stall) -> str:
+    """That every rank has called it, as far as that is known."""
+    if not stall.log.is_partial:
+        return "every rank has called it"
+    return f"every rank whose log tells of it has called it ({ranks_label(stall.called)})"
 
 
 def _not_left(stall: Stall) -> str:

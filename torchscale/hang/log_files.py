@@ -6,11 +6,14 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchscale.util.files import open_regular
+from torchscale.util.processes.subprocesses import tail
+from torchscale.util.redaction import hide_secrets
+from torchscale.util.text import one_line
 
 MAX_FILES = 20_000
 """Names that are looked at: a job of some thousand ranks leaves one or two files a rank."""
@@ -23,10 +26,19 @@ _MAX_TOTAL_BYTES = 1 << 30
 _MAX_LINE_BYTES = 64 << 10
 _MAX_SHOWN = 4096
 """Bytes of a line that are looked at; its beginning has the rank and the message."""
+_END_BYTES = 8192
+_LAST_LINES = 4
+"""Lines that may follow an exception: warnings of a process that ends."""
+_MAX_ERROR = 160
+_EXCEPTION = re.compile(
+    r"(?:\[[\w: ]{1,40}\]:\s?)*((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]?\w{0,60}?(?:Error|Exception|"
+    r"Interrupt|SystemExit)(?::.*)?)$"
+)
 _ATTEMPT = re.compile(r"attempt_(\d{1,6})")
 _SUFFIX = r"\.(?:log|err|out|txt|stderr|stdout)"
 _LOG = re.compile(rf"(?i){_SUFFIX}(?:[._-]?\d{{1,6}})?$|(?:^|[._-])(?:log|out|err)[._-]?\d{{1,6}}$")
 """``rank_0.log``, ``job.err.3``, ``out-3``."""
+_FOLDER = re.compile(r"(?i)(?:(?:rank|worker|task)[-_.]?)?(?P<rank>\d{1,6})")
 _NAMED_RANK = re.compile(r"(?i)(?:rank|worker|task|proc|process)[-_.]?(?P<rank>\d{1,6})(?!\d)")
 _LAST_NUMBER = re.compile(rf"(?i)(?P<rank>\d{{1,6}})(?P<rest>(?:{_SUFFIX})*)$")
 """The number that a name ends in, which may be one of a rank, of a job or of a node."""
@@ -90,7 +102,9 @@ def find_logs(directory: Path) -> list[list[RankLog]]:
         if match is not None and _entries(attempt):
             this = int(match[1]), attempt
             runs[attempt.parent] = max(runs.get(attempt.parent, this), this)
-    found = [_of_attempt(attempt) for _, attempt in runs.values()]
+    found = [_of_folders(attempt, is_attempt=True) for _, attempt in runs.values()]
+    if directory.absolute() not in {attempt for _, attempt in runs.values()}:
+        found.append(_of_folders(directory, is_attempt=False))
     found.append(_flat(directory))
     return sorted((logs for logs in found if logs), key=_newest, reverse=True)
 
@@ -102,18 +116,23 @@ def _attempts(directory: Path) -> Iterator[Path]:
     return itertools.islice(itertools.chain([directory.absolute()], below), MAX_FILES)
 
 
-def _of_attempt(attempt: Path) -> list[RankLog]:
-    """The logs of an attempt: ``3/stderr.log`` and ``3/stdout.log``."""
+def _of_folders(directory: Path, *, is_attempt: bool) -> list[RankLog]:
+    """The logs in folders that are named after ranks: ``3/stderr.log``, ``rank_3/out.txt``. Numbers
+    alone are surely ranks in the folder of an attempt."""
     folders = sorted(
-        (int(path.name), path)
-        for path in _entries(attempt)
-        if path.name.isascii() and path.name.isdigit() and int(path.name) < MAX_RANKS
+        (int(match["rank"]), path)
+        for path in _entries(directory)
+        if (match := _FOLDER.fullmatch(path.name)) is not None and int(match["rank"]) < MAX_RANKS
     )
+    if not is_attempt and not _may_be_ranks(
+        [rank for rank, path in folders if path.name.isdigit()]
+    ):
+        folders = [(rank, path) for rank, path in folders if not path.name.isdigit()]
     return [
-        RankLog(path / name, rank)
-        for rank, path in folders
-        for name in ("stderr.log", "stdout.log")
-        if _is_file(path / name)
+        RankLog(path, rank)
+        for rank, folder in folders
+        for path in sorted(_entries(folder))
+        if _LOG.search(path.name) and _is_file(path)
     ]
 
 
@@ -165,9 +184,25 @@ def _numbered(paths: Sequence[Path]) -> set[str]:
     return {
         name
         for names in series.values()
-        if len(names) > 1 and 0 in names and max(names) < 2 * len(names)
+        if len(names) > 1 and _may_be_ranks(names)
         for name in names.values()
     }
+
+
+def _may_be_ranks(numbers: Collection[int]) -> bool:
+    """Whether numbers begin with 0, and few are missing."""
+    return 0 in numbers and max(numbers) < 2 * len(numbers)
+
+
+def last_error(logs: Iterable[Path]) -> str:
+    """The exception with which one of the logs of a rank ends; empty for none."""
+    for log in logs:
+        lines = [line for line in tail(log, _END_BYTES).splitlines() if line.strip()]
+        for line in reversed(lines[-_LAST_LINES:]):
+            match = _EXCEPTION.match(line)
+            if match is not None:
+                return one_line(hide_secrets(match[1].strip()))[:_MAX_ERROR]
+    return ""
 
 
 def _newest(logs: Sequence[RankLog]) -> float:

@@ -31,11 +31,14 @@ Signature = tuple[CallSignature, ...]
 
 
 def signature_of(calls: Sequence[CollectiveCall]) -> Signature | None:
-    """What must be equal between ranks of the calls under one number, in any order; ``None`` where
-    it is not known what was called."""
+    """What must be equal between ranks of the calls under one number; in any order where it is not
+    NCCL that carries them out. ``None`` where it is not known what was called."""
     if not all(call.operation for call in calls):
         return None
-    return tuple(sorted(map(call_signature, calls)))
+    signatures = map(call_signature, calls)
+    if all(is_nccl(call.backend) for call in calls):
+        return tuple(signatures)
+    return tuple(sorted(signatures))
 
 
 def call_signature(call: CollectiveCall) -> CallSignature:

@@ -68,7 +68,10 @@ def collective_label(collective: StuckCollective) -> str:
     elif collective.elements is not None:
         details.append(f"{collective.elements:,} elements")
     if collective.group:
-        details.append(f"group {collective.group} of {ranks_label(collective.group_ranks)}")
+        of_ranks = ""
+        if collective.group_ranks:
+            of_ranks = f" of {ranks_label(collective.group_ranks)}"
+        details.append(f"group {collective.group}{of_ranks}")
     if not details:
         return name
     return f"{name} ({', '.join(details)})"
@@ -196,12 +199,19 @@ def stuck_collective(job: Job, stall: Stall, odd: Sequence[int]) -> StuckCollect
         operation=operation,
         sequence=stall.number,
         group=_group_name(stall.log),
-        group_ranks=stall.log.members,
+        group_ranks=_group_ranks(stall.log),
         payload_bytes=sole({payload_of(stall.calls(rank)) for rank in callers}) or None,
         elements=sole({payload_elements(call) for call in calls}),
         dtype=sole({payload_dtype(call) for call in calls}),
         purpose=purpose(operation, job.ranks[waiting].frames),
     )
+
+
+def _group_ranks(log: GroupLog) -> tuple[int, ...]:
+    """The ranks of a group; none where only logs tell of one that has not all ranks."""
+    if log.is_partial and log.description != _DEFAULT_DESCRIPTION:
+        return ()
+    return log.members
 
 
 def _group_name(log: GroupLog) -> str:

@@ -22,6 +22,7 @@ from torchscale.schema.launch.hang import RankCondition, StackFrame
 from torchscale.util.units import format_seconds
 
 _MAX_NOTES = 32
+_LOST_PEER = "remote process exited"
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,15 @@ class WatchdogLogs:
         if not self.named:
             return {}
         return {rank: self._of_rank(rank, dumped) for rank in ranks}
+
+    @property
+    def lost_a_peer(self) -> bool:
+        """Whether a rank's communicator failed since that of another one was gone."""
+        return any(
+            status.failed is not None and _LOST_PEER in status.failed.error
+            for watchdog in self.ranks.values()
+            for status in watchdog.groups.values()
+        )
 
     def _of_rank(self, rank: int, dumped: Sequence[CollectiveLog]) -> RankEvidence:
         watchdog = self.ranks.get(rank)

@@ -161,7 +161,7 @@ class StuckCollective(Frozen):
         sequence: Number of the collective in the group, as the flight recorder counts; ``None``
             where only stacks are known.
         group: Name of the process group; empty for the default group.
-        group_ranks: Global ranks of that group.
+        group_ranks: Global ranks of that group; empty where they are not known.
         payload_bytes: Bytes of the tensors that a rank passed; ``None`` where unknown or different
             between ranks.
         elements: Elements of these tensors, where their bytes are not known; else ``None``.

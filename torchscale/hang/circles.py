@@ -3,7 +3,7 @@ the same collectives in different orders."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchscale.catalog.backends import runs_on_device
@@ -17,7 +17,7 @@ from torchscale.hang.verdict import (
     ranks_label,
     stuck_collective,
 )
-from torchscale.schema.launch.collective_log import SCHEDULED, STARTED
+from torchscale.schema.launch.collective_log import SCHEDULED, STARTED, CollectiveCall
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence
 
@@ -77,18 +77,21 @@ def _is_of_devices(stall: Stall) -> bool:
 
 def _waits_of_devices(stalls: Sequence[Stall]) -> list[_Wait]:
     """Which devices are in each collective, and which have it still before them."""
+    waiting = [frozenset(stall.waiting) for stall in stalls]
     inside: list[set[int]] = [set() for _ in stalls]
     behind: list[set[int]] = [set(stall.missing) for stall in stalls]
-    for rank in sorted({rank for stall in stalls for rank in stall.called}):
-        mine = [index for index, stall in enumerate(stalls) if rank in stall.called]
-        pending = [index for index in mine if rank in stalls[index].waiting]
-        begun = [index for index in pending if stalls[index].call(rank).state == STARTED]
-        current = begun
-        if not begun:
-            current = sorted(pending, key=lambda index: stalls[index].call(rank).created_ns)[:1]
-        for index in mine:
-            is_scheduled = bool(begun) and stalls[index].call(rank).state == SCHEDULED
-            is_later = any(_is_before(stalls[first], stalls[index], rank) for first in current)
+    of_rank: dict[int, list[int]] = {}
+    for index, stall in enumerate(stalls):
+        for rank in stall.called:
+            of_rank.setdefault(rank, []).append(index)
+    for rank, mine in of_rank.items():
+        calls = _in_order({index: stalls[index].call(rank) for index in mine})
+        pending = [index for index in calls if rank in waiting[index]]
+        begun = [index for index in pending if calls[index].state == STARTED]
+        current = begun or pending[:1]
+        for index in calls:
+            is_scheduled = bool(begun) and calls[index].state == SCHEDULED
+            is_later = any(calls[now].created_ns < calls[index].created_ns for now in current)
             if index in current:
                 inside[index].add(rank)
             elif is_scheduled or is_later:
@@ -99,10 +102,15 @@ def _waits_of_devices(stalls: Sequence[Stall]) -> list[_Wait]:
     ]
 
 
+def _in_order(calls: Mapping[int, CollectiveCall]) -> dict[int, CollectiveCall]:
+    """The calls in the order in which they were made."""
+    return dict(sorted(calls.items(), key=lambda item: item[1].created_ns))
+
+
 def _is_before(first: Stall, second: Stall, rank: int) -> bool:
     """Whether a rank called the one collective before the other; false where it did not call the
     other."""
-    if rank not in second.called:
+    if not second.has_called(rank):
         return False
     return first.call(rank).created_ns < second.call(rank).created_ns
 
@@ -180,7 +188,7 @@ def _verdict(job: Job, sides: Sequence[_Side], orders: Sequence[str]) -> Autopsy
         odd, stall, confidence = everyone, sides[0].stall, Confidence.LOW
         evidence = ["nothing says which of them is wrong"]
     if len(sides) > 2:
-        evidence.insert(0, _in_order(sides))
+        evidence.insert(0, _told_in_order(sides))
     places = [
         f"{ranks_label(side.ranks)} in {_label(job, side.stall)}" for side in sides[:_MAX_NAMED]
     ]
@@ -209,7 +217,7 @@ def _leaves_loop(job: Job, side: _Side) -> bool:
     return all(leaves_loop(job.ranks[rank].log, side.stall.call(rank)) for rank in side.ranks)
 
 
-def _in_order(sides: Sequence[_Side]) -> str:
+def _told_in_order(sides: Sequence[_Side]) -> str:
     """``rank 0 waits for rank 1, rank 1 for rank 3, rank 3 for rank 0``."""
     labels = [ranks_label(side.ranks) for side in sides]
     first, *others = [

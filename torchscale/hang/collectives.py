@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from torchscale.hang.signatures import COALESCED, Signature, signature_of
 from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog
@@ -74,10 +75,19 @@ class Stall:
     signatures: Mapping[int, Signature]
     passed: Stall | None = None
 
-    @property
+    @cached_property
+    def states(self) -> frozenset[str]:
+        """What the recorders of its ranks say of their devices."""
+        return frozenset(self.call(rank).state for rank in self.called)
+
+    @cached_property
     def called(self) -> tuple[int, ...]:
         """Ranks that have called it, and may have left it."""
-        return tuple(rank for rank in sorted(self.log.calls) if self.number in self.log.calls[rank])
+        return tuple(rank for rank in sorted(self.log.calls) if self.has_called(rank))
+
+    def has_called(self, rank: int) -> bool:
+        """Whether ``rank`` has called it, and may have left it."""
+        return self.number in self.log.calls.get(rank, {})
 
     @property
     def is_mismatch(self) -> bool:

@@ -30,11 +30,12 @@ def explain_device(job: Job) -> Autopsy | None:
 def _not_begun(job: Job, stall: Stall) -> list[int]:
     """The ranks whose device has not begun it, where that of another rank has. Some recorders never
     say ``started``: what they call ``scheduled`` may have begun."""
-    states = {stall.call(rank).state for rank in stall.called}
-    if states.isdisjoint({STARTED, COMPLETED}):
+    if stall.states.isdisjoint({STARTED, COMPLETED}):
         return []
     scheduled = [rank for rank in stall.waiting if stall.call(rank).state == SCHEDULED]
-    return [rank for rank in scheduled if _tells_starts(job, stall, rank) or STARTED in states]
+    return [
+        rank for rank in scheduled if _tells_starts(job, stall, rank) or STARTED in stall.states
+    ]
 
 
 def _tells_starts(job: Job, stall: Stall, rank: int) -> bool | None:

@@ -171,8 +171,7 @@ def _names(job: Job, rank: int) -> list[str]:
 
 def _device_state(stall: Stall, rank: int) -> str:
     """`` (scheduled)``, where the states of a collective's ranks differ."""
-    states = {stall.call(other).state for other in stall.called}
-    if len(states) < 2:
+    if len(stall.states) < 2:
         return ""
     return f" ({stall.call(rank).state})"
 

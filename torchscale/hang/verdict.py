@@ -66,7 +66,7 @@ def collective_label(collective: StuckCollective) -> str:
     if collective.payload_bytes is not None:
         details.append(format_bytes(collective.payload_bytes))
     elif collective.elements is not None:
-        details.append(f"{collective.elements:,} elements")
+        details.append(_elements_label(collective.elements))
     if collective.group:
         of_ranks = ""
         if collective.group_ranks:
@@ -206,6 +206,12 @@ def stuck_collective(job: Job, stall: Stall, odd: Sequence[int]) -> StuckCollect
     )
 
 
+def _elements_label(count: int) -> str:
+    if count == 1:
+        return "1 element"
+    return f"{count:,} elements"
+
+
 def _group_ranks(log: GroupLog) -> tuple[int, ...]:
     """The ranks of a group; none where only logs tell of one that has not all ranks."""
     if log.is_partial and log.description != _DEFAULT_DESCRIPTION:
@@ -234,7 +240,7 @@ def call_arguments(call: CollectiveCall) -> str:
     """``all_reduce of 4.00 MiB float32``."""
     size = optional(format_bytes, payload_bytes(call))
     if size is None:
-        size = optional("{:,} elements".format, payload_elements(call))
+        size = optional(_elements_label, payload_elements(call))
     details = " ".join(filter(None, (size, payload_dtype(call))))
     if not details:
         return call.operation

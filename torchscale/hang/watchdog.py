@@ -38,12 +38,14 @@ class FailedWork:
 
 @dataclass
 class GroupStatus:
-    """What a rank's watchdog says of one process group; a number is ``None`` where it says none."""
+    """What a rank's watchdog says of one process group: numbers of collectives, of which the last
+    that its device has started is -1 where that is not measured. ``None`` where it says none."""
 
     description: str = ""
     group_rank: int | None = None
     enqueued: int | None = None
     completed: int | None = None
+    started: int = -1
     failed: FailedWork | None = None
 
 

@@ -15,7 +15,13 @@ from torchscale.hang.watchdog import (
     GroupStatus,
     RankWatchdog,
 )
-from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog, ProcessGroup
+from torchscale.schema.launch.collective_log import (
+    SCHEDULED,
+    STARTED,
+    CollectiveCall,
+    CollectiveLog,
+    ProcessGroup,
+)
 
 _DEFAULT_DESCRIPTION = "default_pg"
 _OPERATIONS = {
@@ -105,7 +111,7 @@ def _calls(group: str, status: GroupStatus) -> list[CollectiveCall]:
     failed, last = status.failed, status.enqueued or 0
     calls: dict[int, CollectiveCall] = {}
     if failed is not None:
-        calls[failed.number] = _failed_call(group, failed)
+        calls[failed.number] = _failed_call(group, failed, status.started)
         last = max(last, failed.number)
     elif status.completed is not None and status.completed < last:
         first = max(status.completed, 0) + 1
@@ -115,10 +121,13 @@ def _calls(group: str, status: GroupStatus) -> list[CollectiveCall]:
     return list(calls.values())
 
 
-def _failed_call(group: str, failed: FailedWork) -> CollectiveCall:
+def _failed_call(group: str, failed: FailedWork, started: int) -> CollectiveCall:
     sizes: tuple[tuple[int, ...], ...] = ()
     if failed.elements is not None:
         sizes = ((failed.elements,),)
+    state = ""
+    if started > 0:
+        state = STARTED if started >= failed.number else SCHEDULED
     return CollectiveCall(
         group=group,
         sequence=failed.number,
@@ -128,6 +137,7 @@ def _failed_call(group: str, failed: FailedWork) -> CollectiveCall:
         created_ns=int((failed.called or 0.0) * 1e9),
         input_sizes=sizes,
         backend=NCCL,
+        state=state,
     )
 
 

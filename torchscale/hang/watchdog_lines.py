@@ -25,6 +25,7 @@ _TOKENS = (
     b"atchdog",
     b"WorkNCCL(",
     b"ast enqueued",
+    b"dump signal",
     b"process_group() was not called",
     b"failed collective",
 )
@@ -43,7 +44,7 @@ _RAN = re.compile(r"ran for (\d{1,12}) milliseconds")
 _LIMIT = re.compile(r"Timeout\(ms\)=(\d{1,12})\)")
 _STATUS = re.compile(
     r"ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d{1,20})"
-    r"(?:, last started (?:NCCL )?work: -?\d{1,20}[^,]{0,60})?"
+    r"(?:, last started (?:NCCL )?work: (?P<started>-?\d{1,20})[^,]{0,60})?"
     r", last completed (?:NCCL )?work: (?P<completed>-?\d{1,20})"
 )
 _AT_WORK = re.compile(
@@ -235,24 +236,28 @@ def _note_status(watchdog: RankWatchdog, text: str, group: re.Match[str]) -> Non
     match = at_work or _NUMBER.search(text)
     number = None if match is None else int(match[1])
     if status is not None:
-        _note_counts(known, int(status["enqueued"]), int(status["completed"]), number)
+        _note_counts(known, status, number)
     if number is not None and known.failed is None:
         known.failed = watchdog.unplaced.pop(number, None)
 
 
-def _note_counts(known: GroupStatus, enqueued: int, completed: int, number: int | None) -> None:
+def _note_counts(known: GroupStatus, status: re.Match[str], number: int | None) -> None:
     """Keep what was enqueued and completed when a collective failed; ``number`` is the one that a
     line names. Where that which failed has completed since, an earlier one fails, or fewer are
     enqueued, the log goes on with another attempt of the job."""
-    completed_or_none = None if completed > enqueued else completed  # some print what was never set
+    enqueued = int(status["enqueued"])
+    completed: int | None = int(status["completed"])
+    if completed is not None and completed > enqueued:  # some versions print what was never set
+        completed = None
     failed = known.failed
     if failed is not None and number != failed.number:
         is_earlier = number is not None and number < failed.number
         is_earlier = is_earlier or enqueued < failed.number
-        if is_earlier or (completed_or_none or 0) >= failed.number:
+        if is_earlier or (completed or 0) >= failed.number:
             known.failed = None
     if known.failed is None:
-        known.enqueued, known.completed = enqueued, completed_or_none
+        known.enqueued, known.completed = enqueued, completed
+        known.started = int(status["started"] or -1)
 
 
 def _name(group: re.Match[str]) -> str | None:

@@ -73,7 +73,7 @@ class WatchdogLogs:
         if watchdog is not None:
             frames = watchdog.frames
             if watchdog.groups:
-                silence = problem = "does not say what it called"
+                silence, problem = "left no count of collectives", "no count of its collectives"
         condition = RankCondition.RUNNING
         if _has_gone(self.ranks, rank):
             condition = RankCondition.GONE
@@ -199,6 +199,8 @@ def _said(name: str, status: GroupStatus) -> str:
         parts.append(f"{operation_of(failed)} #{failed.number} timed out{after}")
     if status.enqueued is not None:
         counts = f"last enqueued {_number(status.enqueued)}"
+        if status.started > 0:
+            counts += f", last started {_number(status.started)}"
         if status.completed is not None:
             counts += f", last completed {_number(status.completed)}"
         parts.append(counts)

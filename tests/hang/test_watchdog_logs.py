@@ -303,9 +303,9 @@ def test_what_may_be_sends_is_less_sure(tmp_path: Path) -> None:
 def test_logs_tell_of_the_ranks_that_left_no_dump(tmp_path: Path) -> None:
     """A watchdog names what it knows in words of its own, and without types."""
     config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}
-    call = {"input_sizes": [[6400]], "output_sizes": [[6400]]}
+    sizes = [[6400]]
     for rank in (0, 1):
-        entries = [recorded(6, "completed"), recorded(7, "scheduled", **call)]
+        entries = [recorded(6, "completed"), recorded(7, "scheduled", input_sizes=sizes)]
         content = dump(*entries, pg_config=config)
         (tmp_path / f"trace_{rank}").write_text(json.dumps(content))
     torchrun(tmp_path, {2: timed_out(2, 7, 9, 6), 3: asked_to_dump(3, 6, 6)})

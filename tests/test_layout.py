@@ -28,7 +28,6 @@ TESTED_BY: dict[str, str] = {
     "analysis/health/software.py": "analysis/health/test_node.py",
     "analysis/health/system.py": "analysis/health/test_node.py",
     "hang/absence.py": "hang/test_explain.py",
-    "hang/mismatch.py": "hang/test_explain.py",
     "hang/verdict.py": "hang/test_explain.py",
     "hang/without_recorder.py": "hang/test_explain.py",
     "analysis/job/signals.py": "analysis/job/test_verdict.py",

@@ -52,7 +52,7 @@ def test_only_the_end_of_a_long_log_is_read(
     monkeypatch.setattr(log_files, "_MAX_FILE_BYTES", 100)
     path = tmp_path / "rank_0.log"
     path.write_bytes(b"first\n" + b"x" * 200 + b"\nlast\n")
-    lines = LogLines()
+    lines = LogLines(1)
     assert [line for line in lines.of(path) if b"x" not in line] == [b"last\n"]
     assert lines.cut == ["rank_0.log"]
 
@@ -60,18 +60,18 @@ def test_only_the_end_of_a_long_log_is_read(
 def test_a_line_without_an_end_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "rank_0.log"
     path.write_bytes(b"y" * 1_000_000 + b"\nlast\n")
-    found = list(LogLines().of(path))
+    found = list(LogLines(1).of(path))
     assert [len(line) for line in found] == [4096, 5]
 
 
 def test_all_logs_together_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_files, "_MAX_TOTAL_BYTES", 10)
-    lines = LogLines()
+    """Each log has its share, so that the last ones are read as well."""
+    monkeypatch.setattr(log_files, "_MAX_TOTAL_BYTES", 8)
+    lines = LogLines(2)
     for name in ("a.log", "b.log"):
         (tmp_path / name).write_bytes(b"1\n2\n3\n4\n")
-    assert len(list(lines.of(tmp_path / "a.log"))) == 4
-    assert len(list(lines.of(tmp_path / "b.log"))) == 1
-    assert lines.cut == ["b.log"]
+        assert list(lines.of(tmp_path / name)) == [b"3\n", b"4\n"]
+    assert lines.cut == ["a.log", "b.log"]
 
 
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "rank_1.log").symlink_to(tmp_path / "nowhere")
     (tmp_path / "rank_2.log").mkdir()
     assert find_logs(tmp_path) == []
-    assert list(LogLines().of(tmp_path / "rank_0.log")) == []
+    assert list(LogLines(1).of(tmp_path / "rank_0.log")) == []
     assert find_logs(tmp_path / "gone") == []
 
 

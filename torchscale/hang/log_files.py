@@ -56,31 +56,29 @@ class RankLog:
 
 
 class LogLines:
-    """Lines of logs, within a bound on all of them together.
+    """Lines of ``count`` logs, within a bound on all of them together, of which each has its share.
 
     Attributes:
         cut: Names of files of which only the end was read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, count: int) -> None:
         self.cut: list[str] = []
-        self._left = _MAX_TOTAL_BYTES
+        self._limit = min(_MAX_FILE_BYTES, _MAX_TOTAL_BYTES // max(1, count))
 
     def of(self, path: Path) -> Iterator[bytes]:
         """The lines of a file, from the last part of it; each cut to ``_MAX_SHOWN`` bytes. None of
         what cannot be read."""
-        limit = min(_MAX_FILE_BYTES, self._left)
         try:
             descriptor = open_regular(path)
         except OSError:
             return
         with os.fdopen(descriptor, "rb") as file:
             size = os.fstat(descriptor).st_size
-            if size > limit:
+            if size > self._limit:
                 self.cut.append(path.name)
-                file.seek(size - limit)
-            left = min(size, limit)
-            self._left -= left
+                file.seek(size - self._limit)
+            left = min(size, self._limit)
             is_start = True
             while left > 0:
                 line = file.readline(min(_MAX_LINE_BYTES, left))

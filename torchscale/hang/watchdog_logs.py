@@ -84,16 +84,15 @@ class WatchdogLogs:
         )
 
 
-def read_watchdog_logs(runs: Iterable[Sequence[RankLog]]) -> WatchdogLogs:
+def read_watchdog_logs(runs: Sequence[Sequence[RankLog]]) -> WatchdogLogs:
     """What the watchdogs in the logs of a job say. Of several runs that had the same ranks the
     first counts."""
-    lines = LogLines()
+    files = sum(map(len, runs))
+    lines = LogLines(files)
     ranks: dict[int, RankWatchdog] = {}
     named: set[int] = set()
-    files = 0
     for run in runs:
         found, in_run = _read_run(run, lines)
-        files += len(run)
         if not (set(found) | in_run) & (set(ranks) | named):
             ranks.update(found)
             named |= in_run
@@ -102,7 +101,7 @@ def read_watchdog_logs(runs: Iterable[Sequence[RankLog]]) -> WatchdogLogs:
     _place_all(ranks)
     notes = _notes(ranks)
     if lines.cut:
-        notes.append(f"of long logs only the end was read: {', '.join(sorted(set(lines.cut))[:4])}")
+        notes.append(f"of {len(lines.cut)} long logs only the end was read, as of {lines.cut[0]}")
     return WatchdogLogs(ranks, frozenset(named) | set(ranks), tuple(notes), files)
 
 

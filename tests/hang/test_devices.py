@@ -103,6 +103,15 @@ def test_in_the_first_collective_of_a_job_one_that_has_begun_is_enough(tmp_path:
     assert (found.cause, found.ranks) == (HangCause.DEVICE_BEHIND, (2,))
 
 
+def test_a_rank_that_measures_no_times_among_others_that_do_is_not_named(tmp_path: Path) -> None:
+    timed = [recorded(1, "completed"), recorded(2, "started")]
+    untimed = [recorded(1, "completed", times=False), recorded(2, "scheduled")]
+    assert verdict(tmp_path, timed, untimed, timed).cause is HangCause.UNKNOWN
+    for recorded_entry in untimed:
+        del recorded_entry["time_discovered_started_ns"]
+    assert verdict(tmp_path, timed, untimed, timed).ranks == (1,), "its recorder writes no times"
+
+
 def test_half_of_the_ranks_or_more_is_less_sure(tmp_path: Path) -> None:
     ranks = [[recorded(1, "completed"), recorded(2, state)] for state in ("started", "scheduled")]
     found = verdict(tmp_path, *ranks)

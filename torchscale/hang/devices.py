@@ -33,18 +33,17 @@ def _not_begun(job: Job, stall: Stall) -> list[int]:
     if stall.states.isdisjoint({STARTED, COMPLETED}):
         return []
     scheduled = [rank for rank in stall.waiting if stall.call(rank).state == SCHEDULED]
-    return [
-        rank for rank in scheduled if _tells_starts(job, stall, rank) or STARTED in stall.states
-    ]
+    in_doubt = STARTED in stall.states
+    return [rank for rank in scheduled if _tells_starts(job, stall, rank, in_doubt=in_doubt)]
 
 
-def _tells_starts(job: Job, stall: Stall, rank: int) -> bool | None:
-    """Whether the recorder of a rank says when its device begins a call; ``None`` where no call of
-    it has completed."""
+def _tells_starts(job: Job, stall: Stall, rank: int, *, in_doubt: bool) -> bool:
+    """Whether the recorder of a rank says when its device begins a call; ``in_doubt`` where no call
+    of it has completed."""
     log = job.ranks[rank].log
     if log is None:
-        return None
-    return log.tells_starts.get(stall.call(rank).backend)
+        return in_doubt
+    return log.tells_starts.get(stall.call(rank).backend, in_doubt)
 
 
 def _is_elsewhere(job: Job, rank: int) -> bool:

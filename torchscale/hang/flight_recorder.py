@@ -18,7 +18,12 @@ import msgspec
 
 from torchscale.catalog.backends import is_nccl
 from torchscale.errors import TraceError
-from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog, ProcessGroup
+from torchscale.schema.launch.collective_log import (
+    COMPLETED,
+    CollectiveCall,
+    CollectiveLog,
+    ProcessGroup,
+)
 from torchscale.schema.launch.hang import StackFrame
 from torchscale.util.text import one_line
 
@@ -88,7 +93,7 @@ class _Entry(msgspec.Struct, gc=False):
     output_sizes: list[list[int]] = []
     output_dtypes: list[str] | str = []
     state: str | None = None
-    time_discovered_started_ns: int | None = None
+    time_discovered_started_ns: int | msgspec.UnsetType | None = msgspec.UNSET
     retired: bool = False
     is_p2p: bool = False
     frames: list[_Frame] = []
@@ -285,9 +290,9 @@ def _tells_starts(entries: Sequence[_Entry]) -> dict[str, bool]:
     measures times, and those of some backends never do."""
     told: dict[str, bool] = {}
     for entry in entries:
-        backend = _backend(entry)
-        if entry.state == "completed" and backend not in _GLOO:
-            told[backend] = told.get(backend, False) or bool(entry.time_discovered_started_ns)
+        backend, started = _backend(entry), entry.time_discovered_started_ns
+        if entry.state == COMPLETED and started is not msgspec.UNSET and backend not in _GLOO:
+            told[backend] = told.get(backend, False) or bool(started)
     return told
 
 

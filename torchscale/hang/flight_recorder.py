@@ -7,9 +7,6 @@ backends that torch records by hooks some never say when a call completed.
 
 from __future__ import annotations
 
-import io
-import pickle
-import pickletools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +15,7 @@ import msgspec
 
 from torchscale.catalog.backends import is_nccl
 from torchscale.errors import TraceError
+from torchscale.hang.plain_pickle import plain_pickle
 from torchscale.schema.launch.collective_log import (
     COMPLETED,
     CollectiveCall,
@@ -46,16 +44,6 @@ _GLOO = frozenset({"gloo", ""})
 """Backends that retire what has completed and set no state; also those that give no name."""
 _HOOKED = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
 """Names of operations that the hooks of torch 2.14 write → those of all others."""
-# fmt: off
-_PLAIN_OPCODES = frozenset({
-    "APPEND", "APPENDS", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2", "BINPUT", "BINSTRING", "BINUNICODE",
-    "BINUNICODE8", "DICT", "DUP", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "FLOAT", "FRAME", "GET", "INT", "LIST",
-    "LONG", "LONG1", "LONG4", "LONG_BINGET", "LONG_BINPUT", "MARK", "MEMOIZE", "NEWFALSE", "NEWTRUE", "NONE", "POP",
-    "POP_MARK", "PROTO", "PUT", "SETITEM", "SETITEMS", "SHORT_BINSTRING", "SHORT_BINUNICODE", "STOP", "STRING",
-    "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "UNICODE",
-})
-# fmt: on
-"""Opcodes that build plain values. All others import, call or load something."""
 _DTYPES = {
     "Float": "float32",
     "Double": "float64",
@@ -126,7 +114,7 @@ def read_flight_recorder(data: bytes, since: float = 0.0) -> CollectiveLog:
         raise TraceError(f"larger than {MAX_DUMP_BYTES >> 20} MiB, which no flight recorder writes")
     content: object
     if data[:1] == b"\x80":
-        content = _plain_pickle(data)
+        content = plain_pickle(data)
     else:
         try:
             content = msgspec.json.decode(data)
@@ -183,43 +171,6 @@ def merged(logs: Mapping[str, CollectiveLog]) -> CollectiveLog:
         {name: len(log.calls) for name, log in logs.items()},
         {backend: told for log in logs.values() for backend, told in log.tells_starts.items()},
     )
-
-
-def _plain_pickle(data: bytes) -> object:
-    """The content of a pickle that only builds plain values.
-
-    Raises:
-        TraceError: it would import or call something, or it is damaged.
-    """
-    try:
-        for opcode, argument, _ in pickletools.genops(data):
-            if opcode.name not in _PLAIN_OPCODES:
-                raise TraceError(
-                    f"a pickle that holds more than plain values ({opcode.name}); it was not loaded"
-                )
-            # An index beyond the file makes the unpickler reserve memory for all before it.
-            if opcode.name.endswith("PUT") and isinstance(argument, int) and argument > len(data):
-                raise TraceError("a damaged pickle")
-        return _PlainUnpickler(io.BytesIO(data)).load()
-    except (
-        pickle.UnpicklingError,
-        ValueError,
-        EOFError,
-        RecursionError,
-        MemoryError,
-        TypeError,
-        IndexError,
-    ) as error:
-        raise TraceError(f"a damaged pickle: {error}") from error
-    except (AttributeError, KeyError, OverflowError, AssertionError) as error:
-        raise TraceError(f"a damaged pickle: {type(error).__name__}") from error
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Finds no class and no function, whatever a pickle asks for."""
-
-    def find_class(self, module_name: str, global_name: str, /) -> Any:  # noqa: ANN401 - as in the base class
-        raise pickle.UnpicklingError(f"refers to {module_name}.{global_name}")
 
 
 def _as_list(value: object) -> list[Any]:

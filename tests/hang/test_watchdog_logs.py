@@ -77,6 +77,8 @@ def test_the_forms_of_all_versions_are_read(tmp_path: Path, version: Version, mi
     assert (found.cause, found.ranks) == (HangCause.RANK_MISSING, (missing,))
     assert found.collective is not None
     assert (found.collective.sequence, found.collective.elements) == (7, 6400)
+    said = any("name no process group" in line for line in found.evidence)
+    assert said == (version == "2.1")
     if version == "2.1":
         assert found.confidence is Confidence.LOW, "it only left no line"
         assert found.summary.endswith(f"rank {missing} left no line of NCCL's watchdog")

@@ -1,4 +1,4 @@
-"""Reads what NCCL's watchdog writes into the logs of ranks, in the forms of torch 2.0 to 2.14: which
+"""Reads what NCCL's watchdog writes into the logs of ranks, in the forms of torch 2.0 to 2.13: which
 collective timed out or failed, and which ones each rank enqueued and completed."""
 
 from __future__ import annotations

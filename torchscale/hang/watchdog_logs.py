@@ -98,8 +98,12 @@ def read_watchdog_logs(runs: Sequence[Sequence[RankLog]]) -> WatchdogLogs:
             named |= in_run
     if not any(map(_says_something, ranks.values())):
         return WatchdogLogs(files=files)
-    _place_all(ranks)
+    assumed = _place_all(ranks)
     notes = _notes(ranks)
+    if assumed:
+        notes.append(
+            f"lines of {ranks_label(sorted({*assumed}))} name no process group: they are taken for the default one's"
+        )
     if lines.cut:
         notes.append(f"of {len(lines.cut)} long logs only the end was read, as of {lines.cut[0]}")
     return WatchdogLogs(ranks, frozenset(named) | set(ranks), tuple(notes), files)
@@ -148,19 +152,27 @@ def _has_gone(ranks: Mapping[int, RankWatchdog], rank: int) -> bool:
     )
 
 
-def _place_all(ranks: Mapping[int, RankWatchdog]) -> None:
+def _place_all(ranks: Mapping[int, RankWatchdog]) -> list[int]:
     """Find the group of what failed where no line names it: one in which the same failed on another
-    rank, else the default group, where the rank in the group is the rank of all."""
+    rank, else the default group, where the rank in the group is the rank of all.
+
+    Returns:
+        Ranks of which the default group is taken.
+    """
+    assumed = []
     for rank, watchdog in ranks.items():
         for number, failed in list(watchdog.unplaced.items()):
-            name = DEFAULT_GROUP
-            if failed.group_rank not in (None, rank):
-                name = UNNAMED_GROUP
+            name = UNNAMED_GROUP
+            if failed.group_rank in (None, rank):
+                name = DEFAULT_GROUP
             name = next(_groups_with(ranks.values(), failed), name)
+            if name == DEFAULT_GROUP:
+                assumed.append(rank)
             status = watchdog.groups.setdefault(name, GroupStatus(group_rank=failed.group_rank))
             if status.failed is None:
                 status.failed = failed
             del watchdog.unplaced[number]
+    return assumed
 
 
 def _groups_with(ranks: Iterable[RankWatchdog], failed: FailedWork) -> Iterator[str]:

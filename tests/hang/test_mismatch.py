@@ -131,3 +131,19 @@ def test_parts_in_another_order_are_a_mismatch_over_nccl() -> None:
     verdict = explain_hang([*ranks, rank(2, coalesced(21, *BROADCASTS[::-1]))])
     assert (verdict.cause, verdict.ranks) == (HangCause.SIZE_MISMATCH, (2,))
     assert "part 1 (and 1 more) of 3" in verdict.summary
+
+
+def test_what_all_have_left_is_told_where_nobody_waits() -> None:
+    def left(elements: int) -> list[CollectiveCall]:
+        return [*looped(5), replace(several(6, 1024, elements), is_done=True, backend="gloo")]
+
+    ranks = [rank(number, left(128 if number == 1 else 256), ()) for number in range(3)]
+    verdict = explain_hang(ranks)
+    assert (verdict.cause, verdict.ranks, verdict.confidence) == (
+        HangCause.SIZE_MISMATCH,
+        (1,),
+        Confidence.LOW,
+    )
+    assert verdict.summary.endswith("all have left it, and no rank is known to wait")
+    alike = [rank(number, left(256), ()) for number in range(3)]
+    assert explain_hang(alike).cause is HangCause.UNKNOWN

@@ -28,7 +28,7 @@ TESTED_BY: dict[str, str] = {
     "analysis/health/software.py": "analysis/health/test_node.py",
     "analysis/health/system.py": "analysis/health/test_node.py",
     "hang/absence.py": "hang/test_explain.py",
-    "hang/mismatch.py": "hang/test_explain.py",
+    "hang/plain_pickle.py": "hang/test_flight_recorder.py",
     "hang/verdict.py": "hang/test_explain.py",
     "hang/without_recorder.py": "hang/test_explain.py",
     "analysis/job/signals.py": "analysis/job/test_verdict.py",

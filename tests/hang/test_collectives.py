@@ -7,16 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.hang.test_explain import call, looped
-from torchscale.hang.collectives import (
-    due_signature,
-    find_stalls,
-    first_mismatch,
-    group_logs,
-    odd_ranks,
-    payload_bytes,
-    payload_dtype,
-    swapped,
-)
+from torchscale.hang.collectives import find_stalls, first_mismatch, group_logs
+from torchscale.hang.history import due_signature, odd_ranks, swapped
+from torchscale.hang.signatures import payload_bytes, payload_dtype
 from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog, ProcessGroup
 
 DEFAULT = {"0": ProcessGroup("default_pg")}

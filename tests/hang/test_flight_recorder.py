@@ -333,3 +333,11 @@ def test_a_group_is_the_newest_of_its_backend() -> None:
     nccl = entry(1, profiling_name="nccl:all_reduce", pg_id=0, state="completed")
     gloo = entry(1, record_id=1, pg_id=3)
     assert len(read(dump(nccl, gloo)).calls) == 2
+
+
+def test_numbers_and_a_single_type_may_be_written_as_texts() -> None:
+    written = entry(4, collective_seq_id="4", input_dtypes="Float", output_dtypes="")
+    (found,) = read(dump(written)).calls
+    assert (found.sequence, found.input_dtypes, found.output_dtypes) == (4, ("float32",), ())
+    with pytest.raises(TraceError):
+        read(dump(entry(4, collective_seq_id="four")))

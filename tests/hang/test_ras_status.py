@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from torchscale.errors import TraceError
-from torchscale.hang.ras_status import ras_notes, read_ras
+from torchscale.hang.ras_status import ras_notes, read_ras, saved_ras_notes
 
 
 def ras_rank(number: int, **changes: Any) -> dict[str, Any]:
@@ -109,3 +109,11 @@ def test_a_job_that_lost_all_its_ranks_gets_eight_lines() -> None:
     assert len(ras_notes(status, {100})) == 8
     status.communicators *= 2
     assert len(ras_notes(status, {100})) == 8
+
+
+def test_a_saved_reply_is_read_whoever_its_processes_are() -> None:
+    status = {"unresponsive": True, "considered_dead": False}
+    lost = ras_rank(1, status=status)
+    saved = reply([ras_rank(0)], [lost])
+    assert len(saved_ras_notes(saved)) == 1
+    assert saved_ras_notes(b"no reply of any service\n=====\n# a title\n  text\n") == ()

@@ -21,7 +21,7 @@ def autopsy(
         typer.Option(
             "--log-dir",
             metavar="DIR",
-            help="Directory with dumps: flight recorder files, or a launch directory.",
+            help="Directory with flight recorder files, with logs of the ranks, or of a launch.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
@@ -31,9 +31,10 @@ def autopsy(
 
     A running job is only read: no signal, no file; py-spy takes stacks where it is permitted. Dumps
     say more: they hold the collectives of every rank. Pickled dumps are read as plain values;
-    nothing in them is executed.
+    nothing in them is executed. Of ranks without a dump the lines of NCCL's watchdog in their logs
+    are read.
 
-    Exit codes: 0 a verdict, also an unknown cause; 2 no such process, no ranks or no dumps.
+    Exit codes: 0 a verdict, also an unknown cause; 2 no such process, no ranks, or nothing to read.
 
     [bold]Examples[/bold]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.hang.collectives import Stall, leaves_loop
+from torchscale.hang.collectives import Stall
 from torchscale.hang.job import Job, seems_to_wait, wait_of
+from torchscale.hang.mismatch import describe_difference
 from torchscale.hang.stacks import is_ending, is_loading, place
 from torchscale.hang.verdict import (
     agreeing,
@@ -21,6 +22,10 @@ from torchscale.schema.launch.hang import (
     StuckCollective,
 )
 from torchscale.schema.profiles.finding import Confidence
+
+_ENQUEUED = (
+    "a watchdog counts what is enqueued: a rank that is still within the call is not told apart"
+)
 
 
 def explain_ended(job: Job) -> Autopsy | None:
@@ -48,51 +53,6 @@ def explain_ended(job: Job) -> Autopsy | None:
     return None
 
 
-def explain_cycle(job: Job) -> Autopsy | None:
-    """Ranks that wait in different groups, each for the other: they call the same collectives in
-    different orders."""
-    for first in job.stalls:
-        for second in {
-            id(stall): stall for rank in first.missing for stall in job.waits_in[rank]
-        }.values():
-            here = sorted(set(first.waiting) & set(second.missing))
-            there = sorted(set(second.waiting) & set(first.missing))
-            if here and there:
-                label, other = (
-                    collective_label(stuck_collective(job, stall, ())) for stall in (first, second)
-                )
-                summary = (
-                    f"{ranks_label([*here, *there])} wait for each other: {ranks_label(here)} in "
-                    f"{label}, {ranks_label(there)} in {other}; they call these collectives in "
-                    "different orders"
-                )
-                return _verdict_on_cycle(job, summary, (first, here), (second, there))
-    return None
-
-
-def _verdict_on_cycle(job: Job, summary: str, *sides: tuple[Stall, Sequence[int]]) -> Autopsy:
-    """Names the side that does not do what it did in earlier rounds, else both. The collective is
-    that of the others, which the named side should have called."""
-    leaving = [
-        (stall, ranks)
-        for stall, ranks in sides
-        if all(leaves_loop(job.ranks[rank].log, stall.call(rank)) for rank in ranks)
-    ]
-    if len(leaving) == 1:
-        ((left, odd),) = leaving
-        stall = next(stall for stall, _ in sides if stall is not left)
-        evidence = [f"earlier rounds called at this point what {ranks_label(odd)} did not"]
-        confidence = Confidence.MEDIUM
-    else:
-        odd, stall = tuple(sorted({rank for _, ranks in sides for rank in ranks})), sides[0][0]
-        evidence = ["nothing says which of them is wrong"]
-        confidence = Confidence.LOW
-    collective = stuck_collective(job, stall, odd)
-    return make_verdict(
-        job, HangCause.ORDER, odd, confidence, summary, collective=collective, evidence=evidence
-    )
-
-
 def explain_missing(job: Job) -> Autopsy | None:
     """Ranks that did not call a collective that others are in, and wait in no other themselves."""
     for stall in job.nearest_first:
@@ -101,7 +61,9 @@ def explain_missing(job: Job) -> Autopsy | None:
         # others as well.
         absent = [rank for rank in missing if not wait_of(job.ranks[rank].frames)]
         silent = [
-            rank for rank in stall.silent if rank in job.ranks and not seems_to_wait(job, rank)
+            rank
+            for rank in stall.silent
+            if rank in job.ranks and not job.waits_in[rank] and not seems_to_wait(job, rank)
         ]
         absent = absent or silent or missing
         if not absent:
@@ -121,7 +83,14 @@ def explain_missing(job: Job) -> Autopsy | None:
             said = "never called it"
         cause, text = describe_absence(job, chosen, said)
         summary = f"{collective_label(collective)}: {text}"
-        return make_verdict(job, cause, chosen, confidence, summary, collective=collective)
+        evidence = []
+        if has_log and any(job.ranks[rank].is_from_log for rank in chosen):
+            evidence.append(_ENQUEUED)
+        if stall.passed is not None:
+            evidence = [f"{describe_difference(job, stall.passed)}; it completed all the same"]
+        return make_verdict(
+            job, cause, chosen, confidence, summary, collective=collective, evidence=evidence
+        )
     return None
 
 
@@ -149,9 +118,7 @@ def describe_absence(job: Job, ranks: Sequence[int], said: str) -> tuple[HangCau
     if 0 < len(places) < 3:
         where = f" in {' and '.join(sorted(places))}"
     if not said:
-        said = "left no dump"
-        if any(job.ranks[rank].is_unread for rank in ranks):
-            said = "left no dump that can be read"
+        said = max((job.ranks[rank].silence for rank in ranks), key=len)
     never = f"{ranks_label(ranks)} {said}"
     if all(map(is_loading, frames)):
         return HangCause.LOADER, f"{never}; {they_are} loading data{where}"

@@ -3,43 +3,15 @@ and who is in it."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import cached_property
 
-from torchscale.catalog.backends import is_nccl
+from torchscale.hang.signatures import COALESCED, Signature, signature_of
 from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog
-from torchscale.util.optional import optional, sole
+from torchscale.util.optional import optional
 
-_DTYPE_BYTES = {"bfloat16": 2, "complex64": 8, "complex128": 16, "bool": 1}
-_MAX_BYTES = 1 << 62
-"""More than any memory: the shapes of a damaged dump."""
-_SAME_INPUTS = (
-    "all_reduce",
-    "allreduce",
-    "broadcast",
-    "reduce",
-    "all_gather",
-    "_all_gather",
-    "_reduce_scatter",
-)
-"""Operations whose ranks pass equal inputs. Gathers and scatters differ at the root; an all-to-all
-may be uneven."""
-_UNEVEN_OVER_NCCL = ("all_gather", "reduce_scatter")
-"""Over NCCL their lists of tensors may differ in size between ranks."""
-_CONTEXT = 3
-"""Collectives before a position that must be equal for two positions of a loop to count as the
-same."""
-_MIN_REPETITIONS = 2
-"""Earlier rounds that say what comes next: one could have been another phase of the program."""
-
-T = TypeVar("T")
 _Numbered = dict[int, tuple[CollectiveCall, ...]]
-Signature = tuple[tuple[str, tuple[int, ...], tuple[str, ...]], ...]
-"""What must be equal between ranks: operation, elements of its tensors, dtypes; of each call under
-one number."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +24,15 @@ class GroupLog:
         members: Global ranks.
         calls: Global rank → number → calls (several where they were coalesced). Only ranks with a
             recorder.
+        is_partial: Whether all that is known of it is from logs, which tell neither all members of
+            a group nor what each of them called.
     """
 
     name: str
     description: str
     members: tuple[int, ...]
     calls: Mapping[int, Mapping[int, tuple[CollectiveCall, ...]]]
+    is_partial: bool = False
 
     def last(self, rank: int) -> int:
         """Number of the latest collective that ``rank`` called; 0 for none."""
@@ -73,9 +48,8 @@ class GroupLog:
         return min(waiting, default=None)
 
     def signature(self, rank: int, number: int) -> Signature | None:
-        """What ``rank`` called under ``number``; ``None`` where the recorder does not have it (any
-        more)."""
-        return optional(_signatures, self.calls.get(rank, {}).get(number))
+        """What ``rank`` called under ``number``; ``None`` where that is not known (any more)."""
+        return optional(signature_of, self.calls.get(rank, {}).get(number))
 
 
 @dataclass(frozen=True)
@@ -89,6 +63,8 @@ class Stall:
         missing: Ranks with a recorder that have not called it.
         silent: Members without a recorder.
         signatures: What each rank called under that number.
+        passed: An earlier collective that ranks called with different arguments, and that completed
+            on all of them; ``None`` for none.
     """
 
     log: GroupLog
@@ -97,20 +73,51 @@ class Stall:
     missing: tuple[int, ...]
     silent: tuple[int, ...]
     signatures: Mapping[int, Signature]
+    passed: Stall | None = None
+
+    @cached_property
+    def states(self) -> frozenset[str]:
+        """What the recorders of its ranks say of their devices."""
+        return frozenset(self.call(rank).state for rank in self.called)
+
+    @cached_property
+    def called(self) -> tuple[int, ...]:
+        """Ranks that have called it, and may have left it."""
+        return tuple(rank for rank in sorted(self.log.calls) if self.has_called(rank))
+
+    def has_called(self, rank: int) -> bool:
+        """Whether ``rank`` has called it, and may have left it."""
+        return self.number in self.log.calls.get(rank, {})
 
     @property
     def is_mismatch(self) -> bool:
         """Whether ranks called different things."""
         return len(set(self.signatures.values())) > 1
 
+    @property
+    def is_passed(self) -> bool:
+        """Whether ranks called one operation with different arguments, and all have left it."""
+        operations = {
+            tuple(operation for operation, _, _ in signature)
+            for signature in self.signatures.values()
+        }
+        return self.is_mismatch and not self.waiting and len(operations) == 1
+
+    def calls(self, rank: int) -> tuple[CollectiveCall, ...]:
+        """What ``rank`` called: several where they were coalesced."""
+        return self.log.calls[rank][self.number]
+
     def call(self, rank: int) -> CollectiveCall:
-        """What ``rank`` called."""
-        return self.log.calls[rank][self.number][0]
+        """What ``rank`` called; of coalesced ones the entry that ends them, where there is one."""
+        first, *others = self.calls(rank)
+        if others and others[-1].operation.endswith(COALESCED):
+            return others[-1]
+        return first
 
     @property
     def created_ns(self) -> int:
         """When the first rank called it."""
-        return min(self.call(rank).created_ns for rank in self.signatures)
+        return min(self.call(rank).created_ns for rank in self.called)
 
 
 def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[GroupLog]:
@@ -142,13 +149,18 @@ def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[
                 members = tuple(world)
             elif not members:
                 members = tuple(sorted(callers))
-            calls = {rank: calls.get(rank, {}) for rank in members if rank in logs}
+            calls = {
+                rank: calls.get(rank, {})
+                for rank in members
+                if rank in logs and (not logs[rank].is_partial or name in logs[rank].groups)
+            }
             if any(backend in logs[rank].untold for rank in calls):
                 calls = _ended_by_numbers(calls)
             complete = all(backend not in logs[rank].truncated for rank in calls)
             comparable = _comparable(calls, complete=complete)
             if callers and comparable is not None:
-                result.append(GroupLog(name, descriptions[name], members, comparable))
+                is_partial = all(logs[rank].is_partial for rank in comparable)
+                result.append(GroupLog(name, descriptions[name], members, comparable, is_partial))
     return result
 
 
@@ -172,11 +184,11 @@ def find_stalls(groups: Sequence[GroupLog]) -> list[Stall]:
     for log in groups:
         pending = [number for rank in log.calls if (number := log.pending(rank)) is not None]
         if pending:
-            first = min(pending)
-            different = _first_difference(log, first)
+            first = _stall(log, min(pending))
+            different = _first_difference(log, first.number)
             if different is not None:
-                first = different
-            stalls.append(_stall(log, first))
+                first = _at_difference(first, _stall(log, different))
+            stalls.append(first)
     return sorted(stalls, key=lambda stall: stall.created_ns)
 
 
@@ -191,83 +203,6 @@ def first_mismatch(groups: Sequence[GroupLog]) -> Stall | None:
     return min(found, key=lambda stall: stall.created_ns, default=None)
 
 
-def odd_ranks(stall: Stall) -> tuple[tuple[int, ...], bool]:
-    """The ranks whose call differs from what was due, and whether a clear majority says so. All of
-    them where nothing says what was due."""
-    counts = Counter(stall.signatures.values())
-    (common, most), *others = counts.most_common()
-    if most > sum(count for _, count in others):
-        return tuple(
-            sorted(rank for rank, value in stall.signatures.items() if value != common)
-        ), True
-    due = due_signature(stall)
-    if due is not None and 0 < counts[due] < len(stall.signatures):
-        return tuple(
-            sorted(rank for rank, value in stall.signatures.items() if value != due)
-        ), False
-    return tuple(sorted(stall.signatures)), False
-
-
-def due_signature(stall: Stall) -> Signature | None:
-    """What earlier rounds of the same loop called at this point, if that is always the same:
-    training repeats its collectives. Only the history before the mismatch is read, which all ranks
-    share."""
-    rank = min(stall.signatures)
-    numbers = sorted(number for number in stall.log.calls[rank] if number < stall.number)
-    history = [
-        signature
-        for number in numbers
-        if (signature := stall.log.signature(rank, number)) is not None
-    ]
-    return _next_in_loop(history)
-
-
-def leaves_loop(log: CollectiveLog | None, call: CollectiveCall) -> bool:
-    """Whether a rank calls something else than in all earlier rounds of its loop, over all of its
-    groups; false where its history does not say."""
-    if log is None:
-        return False
-    calls = [earlier for earlier in log.calls if not earlier.is_p2p]
-    if call not in calls:
-        return False
-    history = [(earlier.group, _signature(earlier)) for earlier in calls[: calls.index(call)]]
-    due = _next_in_loop(history)
-    return due is not None and due != (call.group, _signature(call))
-
-
-def swapped(stall: Stall) -> bool:
-    """Whether ranks called the same collectives from this number on, in another order."""
-    first, *others = sorted(stall.signatures)
-    reference = _signatures_from(stall, first)
-    for rank in others:
-        mine = _signatures_from(stall, rank)
-        length = min(len(mine), len(reference))
-        same = any(Counter(mine[:end]) == Counter(reference[:end]) for end in range(2, length + 1))
-        if mine[0] != reference[0] and not same:
-            return False
-    return True
-
-
-def payload_bytes(call: CollectiveCall) -> int | None:
-    """Bytes of the tensors that a rank passes; ``None`` for a dtype of unknown size or without
-    tensors."""
-    sizes, dtypes = call.input_sizes, call.input_dtypes
-    if not sizes:
-        sizes, dtypes = call.output_sizes, call.output_dtypes
-    widths = [_width(dtype) for dtype in dtypes]
-    if not sizes or len(sizes) != len(widths) or None in widths:
-        return None
-    total = sum(math.prod(shape) * (width or 0) for shape, width in zip(sizes, widths, strict=True))
-    if not 0 <= total < _MAX_BYTES:
-        return None
-    return total
-
-
-def payload_dtype(call: CollectiveCall) -> str | None:
-    """The dtype of the tensors that a rank passes; ``None`` for none or several."""
-    return sole(set(call.input_dtypes or call.output_dtypes))
-
-
 def _stall(log: GroupLog, number: int) -> Stall:
     signatures = {
         rank: signature
@@ -276,14 +211,20 @@ def _stall(log: GroupLog, number: int) -> Stall:
     }
     waiting = tuple(
         rank
-        for rank in sorted(signatures)
-        if not all(call.is_done for call in log.calls[rank][number])
+        for rank in sorted(log.calls)
+        if not all(call.is_done for call in log.calls[rank].get(number, ()))
     )
-    missing = tuple(
-        rank for rank in sorted(log.calls) if rank not in signatures and log.last(rank) < number
-    )
+    missing = tuple(rank for rank in sorted(log.calls) if log.last(rank) < number)
     silent = tuple(rank for rank in log.members if rank not in log.calls)
     return Stall(log, number, waiting, missing, silent, signatures)
+
+
+def _at_difference(first: Stall, different: Stall) -> Stall:
+    """The collective to explain, of the first that does not complete and the first that ranks called
+    differently: what all have left is not why a rank does not come to the next one."""
+    if different.is_passed and first.missing:
+        return replace(first, passed=different)
+    return different
 
 
 def _first_difference(log: GroupLog, last: int) -> int | None:
@@ -294,33 +235,6 @@ def _first_difference(log: GroupLog, last: int) -> int | None:
         if len(signatures) > 1:
             return number
     return None
-
-
-def _next_in_loop(history: Sequence[T]) -> T | None:
-    """What always followed the last ``_CONTEXT`` items of ``history`` earlier in it; ``None`` where
-    that differs, or happened fewer than ``_MIN_REPETITIONS`` times."""
-    if len(history) <= _CONTEXT:
-        return None
-    context = history[-_CONTEXT:]
-    followers = [
-        history[position + _CONTEXT]
-        for position in range(len(history) - _CONTEXT)
-        if history[position : position + _CONTEXT] == context
-    ]
-    same = all(follower == followers[0] for follower in followers)
-    if len(followers) < _MIN_REPETITIONS or not same:
-        return None
-    return followers[0]
-
-
-def _signatures_from(stall: Stall, rank: int) -> list[Signature]:
-    """What ``rank`` called from the number of ``stall`` on."""
-    numbers = sorted(number for number in stall.log.calls[rank] if number >= stall.number)
-    return [
-        signature
-        for number in numbers
-        if (signature := stall.log.signature(rank, number)) is not None
-    ]
 
 
 def _comparable(
@@ -367,7 +281,7 @@ def _differ_at_first(calls: Mapping[int, _Numbered]) -> bool:
     common = set.intersection(*map(set, calls.values()))
     if not common:
         return False
-    return len({_signatures(numbered[min(common)]) for numbered in calls.values()}) > 1
+    return len({signature_of(numbered[min(common)]) for numbered in calls.values()}) > 1
 
 
 def _by_group(log: CollectiveLog) -> dict[tuple[str, str], _Numbered]:
@@ -381,25 +295,3 @@ def _by_group(log: CollectiveLog) -> dict[tuple[str, str], _Numbered]:
         key: {number: tuple(calls) for number, calls in numbered.items()}
         for key, numbered in found.items()
     }
-
-
-def _signatures(calls: Sequence[CollectiveCall]) -> Signature:
-    return tuple(sorted(map(_signature, calls)))
-
-
-def _signature(call: CollectiveCall) -> tuple[str, tuple[int, ...], tuple[str, ...]]:
-    uneven = is_nccl(call.backend) and call.operation in _UNEVEN_OVER_NCCL
-    if uneven or not call.operation.startswith(_SAME_INPUTS):
-        return call.operation, (), ()
-    elements = tuple(math.prod(shape) for shape in call.input_sizes)
-    return call.operation, elements, call.input_dtypes
-
-
-def _width(dtype: str) -> int | None:
-    """Bytes of an element: the digits of its name give the bits."""
-    if dtype in _DTYPE_BYTES:
-        return _DTYPE_BYTES[dtype]
-    digits = "".join(character for character in dtype.partition("_")[0] if character.isdigit())
-    if digits not in ("8", "16", "32", "64"):
-        return None
-    return int(digits) // 8

@@ -3,9 +3,11 @@ writes."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -14,20 +16,28 @@ from torchscale.errors import TraceError, UsageError
 from torchscale.hang.evidence import LOG_BYTES, condition_of, log_of, read_facts
 from torchscale.hang.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
 from torchscale.hang.job import RankEvidence
+from torchscale.hang.log_files import MAX_FILES, MAX_RANKS, RankLog, find_logs, last_error
+from torchscale.hang.ras_status import MAX_STATUS_BYTES, saved_ras_notes
 from torchscale.hang.stacks import last_stack
+from torchscale.hang.watchdog_logs import WatchdogLogs, read_watchdog_logs
 from torchscale.schema.launch.collective_log import CollectiveLog
-from torchscale.schema.launch.hang import HangFacts, RankDump, RankProcess, StackFrame
+from torchscale.schema.launch.hang import (
+    HangFacts,
+    RankCondition,
+    RankDump,
+    RankProcess,
+    StackFrame,
+)
 from torchscale.util.files import read_bounded
 from torchscale.util.processes.subprocesses import tail
 
-_MAX_FILES = 20_000
-"""Names that are looked at: a job of some thousand ranks leaves one or two files a rank."""
 _MAX_DUMPS = 4096
-_MAX_RANKS = 65_536
-"""A damaged dump may claim any number, and each rank takes memory."""
 _NAME = re.compile(r"(?:^|\D)(?P<rank>\d{1,6})(?:\.(?:json|pkl|pickle))?$")
 """``nccl_trace_rank_3``, ``autopsy-rank-3.json``, ``dump3.pickle``: torch appends the rank to a
 prefix."""
+_RAS = re.compile(r"(?i)(?:^|[._-]|nccl)ras(?:[._-]|$)")
+"""``ncclras.txt``, ``ras-status.json``."""
+_MAX_RAS_NOTES = 16
 _OTHER_FILES = re.compile(r"\.(?:log|jsonl)$|^(?:rank|error-rank|steps-rank)-\d+\.")
 """Names of files of a launch directory, and no dumps."""
 
@@ -58,9 +68,83 @@ def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
     launched it.
 
     Raises:
-        UsageError: there is no such directory, it cannot be read, or no file in it is a dump.
+        UsageError: there is no such directory, it cannot be read, or nothing in it is a dump or a log
+            in which NCCL's watchdog names a collective.
     """
     facts = read_facts(directory)
+    dumps, problems = _read_dumps(directory)
+    states = {state.rank: state for state in facts.processes}
+    named = {rank for dump in dumps.values() for rank in dump.world} | set(dumps) | set(states)
+    runs = find_logs(directory)
+    logs = WatchdogLogs()
+    if not dumps or named - set(dumps):
+        logs = read_watchdog_logs(runs)
+        named |= logs.named
+    if not named:
+        raise _nothing_to_read(directory, problems, logs)
+    size = 1 + max(named)
+    if size > MAX_RANKS:
+        raise UsageError(
+            f"{directory}: a dump claims {size:,} ranks; at most {MAX_RANKS:,} are read",
+            hint="remove files of other jobs from the directory",
+        )
+    paths = _by_rank(runs)
+    logged = logs.evidence(range(size), [dump.log for dump in dumps.values() if dump.log])
+    evidence = []
+    for rank in range(size):
+        state = states.get(rank, RankProcess(rank=rank))
+        known = logged.get(rank, RankEvidence(rank, problem="no dump"))
+        if rank in problems:
+            known = replace(known, problem=problems[rank], silence="left no dump that can be read")
+        if rank in dumps:
+            known = _of_dump(rank, dumps[rank], state)
+        else:
+            known = _with_state(known, state, logs, paths.get(rank, ()))
+        frames = known.frames or facts.stacks.get(rank, ()) or _logged_stack(paths.get(rank, ()))
+        evidence.append(replace(known, frames=frames, pid=state.pid))
+    return evidence, facts.model_copy(
+        update={"notes": (*facts.notes, *logs.notes, *_saved_ras(directory))}
+    )
+
+
+def _saved_ras(directory: Path) -> tuple[str, ...]:
+    """What NCCL's RAS service said, where somebody has saved it beside the dumps."""
+    notes: tuple[str, ...] = ()
+    for path in sorted(itertools.islice(directory.iterdir(), MAX_FILES)):
+        if _RAS.search(path.name):
+            with contextlib.suppress(OSError):
+                notes += saved_ras_notes(read_bounded(path, MAX_STATUS_BYTES))
+    return notes[:_MAX_RAS_NOTES]
+
+
+def _with_state(
+    known: RankEvidence, state: RankProcess, logs: WatchdogLogs, paths: Iterable[Path]
+) -> RankEvidence:
+    """What is known of a rank without a dump, with the state of its process. One whose log ends with
+    an exception has ended where others lost a peer."""
+    if known.condition is RankCondition.RUNNING:
+        known = replace(known, condition=state.condition)
+    if known.log is not None or not known.is_from_log:
+        return known
+    error = last_error(paths)
+    if not error:
+        return known
+    if logs.lost_a_peer:
+        known = replace(known, condition=RankCondition.GONE)
+    return replace(known, problem=f"{known.problem}; its log ends with {error}")
+
+
+def _of_dump(rank: int, dump: _Dump, state: RankProcess) -> RankEvidence:
+    condition = condition_of(state, dump.answer)
+    return RankEvidence(rank, condition, dump.frames, dump.log, dump.problem)
+
+
+def _read_dumps(directory: Path) -> tuple[dict[int, _Dump], dict[int, str]]:
+    """The newest dump of each rank, and why there is none of a rank that left a file.
+
+    Raises:
+        UsageError: the directory cannot be read.
+    """
     dumps: dict[int, _Dump] = {}
     problems: dict[int, str] = {}
     for rank, path in _candidates(directory):
@@ -70,52 +154,37 @@ def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
             problems[rank] = f"{path.name}: {error.message}"
         if len(dumps) >= _MAX_DUMPS:
             break
-    states = {state.rank: state for state in facts.processes}
-    if not dumps and not states:
-        first = ""
-        if problems:
-            first = f"; {next(iter(problems.values()))}"
-        raise UsageError(
-            f"{directory} holds no dump of torch's flight recorder{first}",
-            hint="set TORCH_FR_DUMP_TEMP_FILE (TORCH_NCCL_DEBUG_INFO_TEMP_FILE in older versions) "
-            "to a path in it, or pass the launch directory of a cell that hung",
-        )
-    named = [rank for dump in dumps.values() for rank in dump.world]
-    size = 1 + max([*named, *dumps, *states])
-    if size > _MAX_RANKS:
-        raise UsageError(
-            f"{directory}: a dump claims {size:,} ranks; at most {_MAX_RANKS:,} are read",
-            hint="remove files of other jobs from the directory",
-        )
-    absent = _Dump(None, "no dump", (), None)
-    evidence = []
-    for rank in range(size):
-        dump, state = dumps.get(rank, absent), states.get(rank, RankProcess(rank=rank))
-        unread = rank in problems and rank not in dumps
-        evidence.append(
-            RankEvidence(
-                rank,
-                condition_of(state, dump.answer),
-                dump.frames or facts.stacks.get(rank, ()) or _logged_stack(directory, rank),
-                dump.log,
-                problems[rank] if unread else dump.problem,
-                state.pid,
-                is_unread=unread,
-            )
-        )
-    return evidence, facts
+    return dumps, {rank: problem for rank, problem in problems.items() if rank not in dumps}
+
+
+def _nothing_to_read(
+    directory: Path, problems: Mapping[int, str], logs: WatchdogLogs
+) -> UsageError:
+    """The error for a directory in which nothing tells of collectives."""
+    found = ""
+    if logs.files:
+        found = f", and no file of its logs ({logs.files}) has a line of NCCL's watchdog"
+    if problems:
+        found += f"; {next(iter(problems.values()))}"
+    return UsageError(
+        f"{directory} holds no dump of torch's flight recorder{found}",
+        hint="pass a directory with files that torch writes for TORCH_FR_DUMP_TEMP_FILE "
+        "(TORCH_NCCL_DEBUG_INFO_TEMP_FILE in older versions), with the logs of the ranks "
+        "(torchrun's --log-dir, or files as rank_0.log) in which NCCL's watchdog has written, or "
+        "the launch directory of a cell that hung",
+    )
 
 
 def _candidates(directory: Path) -> list[tuple[int, Path]]:
     """Rank and path of files whose names end in a rank, oldest first, so that the newest of a rank
     counts."""
     try:
-        paths = list(itertools.islice(directory.iterdir(), _MAX_FILES))
+        paths = list(itertools.islice(directory.iterdir(), MAX_FILES))
         named = [(match, path) for path in paths if (match := _NAME.search(path.name)) is not None]
         chosen = [
             (int(match["rank"]), path)
             for match, path in named
-            if not _OTHER_FILES.search(path.name)
+            if not _OTHER_FILES.search(path.name) and not path.is_dir()
         ]
         return sorted(chosen, key=lambda item: (_modified(item[1]), item[1].name))
     except OSError as error:
@@ -161,11 +230,21 @@ def _read(path: Path) -> _Dump:
     return _Dump(log, problem, frames, answer)
 
 
-def _logged_stack(directory: Path, rank: int) -> tuple[StackFrame, ...]:
-    """What faulthandler wrote into the rank's log, in a launch directory or below torchrun's
-    ``--log-dir``."""
-    logs = itertools.islice(directory.glob(f"*/attempt_*/{rank}/stderr.log"), 1)
-    for log in (directory / f"rank-{rank}.stderr.log", *logs):
+def _by_rank(runs: Iterable[Sequence[RankLog]]) -> dict[int, list[Path]]:
+    """The logs of each rank, of the newest run that has some."""
+    paths: dict[int, list[Path]] = {}
+    for run in runs:
+        of_run: dict[int, list[Path]] = {}
+        for log in run:
+            if log.rank is not None:
+                of_run.setdefault(log.rank, []).append(log.path)
+        paths = {**of_run, **paths}
+    return paths
+
+
+def _logged_stack(logs: Iterable[Path]) -> tuple[StackFrame, ...]:
+    """What faulthandler wrote into the logs of a rank."""
+    for log in logs:
         frames = last_stack(tail(log, LOG_BYTES))
         if frames:
             return frames

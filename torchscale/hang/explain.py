@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.hang.absence import explain_cycle, explain_ended, explain_missing
-from torchscale.hang.collectives import first_mismatch
+from torchscale.hang.absence import explain_ended, explain_missing
+from torchscale.hang.circles import explain_circle, explain_circle_of_devices
+from torchscale.hang.collectives import Stall, first_mismatch
+from torchscale.hang.devices import explain_device
 from torchscale.hang.job import Job, RankEvidence, job_of
 from torchscale.hang.mismatch import (
     explain_mismatch,
@@ -18,7 +20,13 @@ from torchscale.hang.mismatch import (
     mismatch_where_they_are,
     mismatch_with_ended,
 )
-from torchscale.hang.verdict import collective_label, make_verdict, stuck_collective
+from torchscale.hang.verdict import (
+    agreeing,
+    collective_label,
+    make_verdict,
+    ranks_label,
+    stuck_collective,
+)
 from torchscale.hang.without_recorder import explain_by_activity, explain_by_stacks
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence
@@ -51,10 +59,13 @@ def explain_hang(
         or mismatch_with_ended(job)
         or explain_ended(job)
         or mismatch_before(job)
-        or explain_cycle(job)
+        or explain_circle(job)
         or explain_missing(job)
+        or explain_circle_of_devices(job)
+        or explain_device(job)
         or explain_by_stacks(job)
         or explain_by_activity(job)
+        or _passed_mismatch(job)
         or _unknown(job)
     )
 
@@ -69,6 +80,17 @@ def explain_failure(ranks: Sequence[RankEvidence]) -> Autopsy | None:
     return explain_mismatch(job, stall)
 
 
+def _passed_mismatch(job: Job) -> Autopsy | None:
+    """Nobody waits in a collective, and ranks called one with different arguments that has
+    completed."""
+    stall = first_mismatch(job.groups)
+    if job.stalls or stall is None:
+        return None
+    found = explain_mismatch(job, stall)
+    summary = f"{found.summary}; all have left it, and no rank is known to wait"
+    return found.model_copy(update={"summary": summary, "confidence": Confidence.LOW})
+
+
 def _unknown(job: Job) -> Autopsy:
     """Nothing names a rank."""
     stall = next(iter(job.stalls), None)
@@ -76,7 +98,7 @@ def _unknown(job: Job) -> Autopsy:
         collective = stuck_collective(job, stall, ())
         text = "no rank can be named"
         if not stall.silent and not stall.missing:
-            text = "every rank has called it, and none has left"
+            text = f"{_who_called(stall)}, and {_not_left(stall)}"
         summary = f"{collective_label(collective)}: {text}"
         return make_verdict(
             job, HangCause.UNKNOWN, (), Confidence.LOW, summary, collective=collective
@@ -89,3 +111,17 @@ def _unknown(job: Job) -> Autopsy:
     if len(job.ranks) > 1 or not where:
         where.insert(0, "no rank is known to wait in a collective")
     return make_verdict(job, HangCause.UNKNOWN, (), Confidence.LOW, "; ".join(where))
+
+
+def _who_called(stall: Stall) -> str:
+    """That every rank has called it, as far as that is known."""
+    if not stall.log.is_partial:
+        return "every rank has called it"
+    return f"every rank whose log tells of it has called it ({ranks_label(stall.called)})"
+
+
+def _not_left(stall: Stall) -> str:
+    """``none has left``, ``rank 1 has not left``."""
+    if len(stall.waiting) == len(stall.called):
+        return "none has left"
+    return f"{ranks_label(stall.waiting)} {agreeing(stall.waiting, 'has', 'have')} not left"

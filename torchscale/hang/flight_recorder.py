@@ -7,9 +7,6 @@ backends that torch records by hooks some never say when a call completed.
 
 from __future__ import annotations
 
-import io
-import pickle
-import pickletools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +15,13 @@ import msgspec
 
 from torchscale.catalog.backends import is_nccl
 from torchscale.errors import TraceError
-from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog, ProcessGroup
+from torchscale.hang.plain_pickle import plain_pickle
+from torchscale.schema.launch.collective_log import (
+    COMPLETED,
+    CollectiveCall,
+    CollectiveLog,
+    ProcessGroup,
+)
 from torchscale.schema.launch.hang import StackFrame
 from torchscale.util.text import one_line
 
@@ -41,16 +44,6 @@ _GLOO = frozenset({"gloo", ""})
 """Backends that retire what has completed and set no state; also those that give no name."""
 _HOOKED = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
 """Names of operations that the hooks of torch 2.14 write → those of all others."""
-# fmt: off
-_PLAIN_OPCODES = frozenset({
-    "APPEND", "APPENDS", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2", "BINPUT", "BINSTRING", "BINUNICODE",
-    "BINUNICODE8", "DICT", "DUP", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "FLOAT", "FRAME", "GET", "INT", "LIST",
-    "LONG", "LONG1", "LONG4", "LONG_BINGET", "LONG_BINPUT", "MARK", "MEMOIZE", "NEWFALSE", "NEWTRUE", "NONE", "POP",
-    "POP_MARK", "PROTO", "PUT", "SETITEM", "SETITEMS", "SHORT_BINSTRING", "SHORT_BINUNICODE", "STOP", "STRING",
-    "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "UNICODE",
-})
-# fmt: on
-"""Opcodes that build plain values. All others import, call or load something."""
 _DTYPES = {
     "Float": "float32",
     "Double": "float64",
@@ -84,10 +77,11 @@ class _Entry(msgspec.Struct, gc=False):
     profiling_name: str = ""
     time_created_ns: int = 0
     input_sizes: list[list[int]] = []
-    input_dtypes: list[str] = []
+    input_dtypes: list[str] | str = []
     output_sizes: list[list[int]] = []
-    output_dtypes: list[str] = []
+    output_dtypes: list[str] | str = []
     state: str | None = None
+    time_discovered_started_ns: int | msgspec.UnsetType | None = msgspec.UNSET
     retired: bool = False
     is_p2p: bool = False
     frames: list[_Frame] = []
@@ -120,7 +114,7 @@ def read_flight_recorder(data: bytes, since: float = 0.0) -> CollectiveLog:
         raise TraceError(f"larger than {MAX_DUMP_BYTES >> 20} MiB, which no flight recorder writes")
     content: object
     if data[:1] == b"\x80":
-        content = _plain_pickle(data)
+        content = plain_pickle(data)
     else:
         try:
             content = msgspec.json.decode(data)
@@ -136,7 +130,7 @@ def collective_log(content: object, since: float = 0.0) -> CollectiveLog:
         raise TraceError("no dump of torch's flight recorder: it has no 'version'")
     _check_size(content)
     try:
-        dump = msgspec.convert(content, _Dump)
+        dump = msgspec.convert(content, _Dump, strict=False)  # numbers may be written as texts
     except (msgspec.ValidationError, RecursionError) as error:
         raise TraceError(f"no dump of torch's flight recorder: {error}") from error
     newest = _newest_groups(dump.entries)
@@ -155,6 +149,7 @@ def collective_log(content: object, since: float = 0.0) -> CollectiveLog:
         _groups(dump),
         truncated=frozenset() if reaches_back else used,
         untold=untold,
+        tells_starts=_tells_starts(kept),
     )
 
 
@@ -174,44 +169,8 @@ def merged(logs: Mapping[str, CollectiveLog]) -> CollectiveLog:
         frozenset().union(*(log.truncated for log in logs.values())),
         frozenset().union(*(log.untold for log in logs.values())),
         {name: len(log.calls) for name, log in logs.items()},
+        {backend: told for log in logs.values() for backend, told in log.tells_starts.items()},
     )
-
-
-def _plain_pickle(data: bytes) -> object:
-    """The content of a pickle that only builds plain values.
-
-    Raises:
-        TraceError: it would import or call something, or it is damaged.
-    """
-    try:
-        for opcode, argument, _ in pickletools.genops(data):
-            if opcode.name not in _PLAIN_OPCODES:
-                raise TraceError(
-                    f"a pickle that holds more than plain values ({opcode.name}); it was not loaded"
-                )
-            # An index beyond the file makes the unpickler reserve memory for all before it.
-            if opcode.name.endswith("PUT") and isinstance(argument, int) and argument > len(data):
-                raise TraceError("a damaged pickle")
-        return _PlainUnpickler(io.BytesIO(data)).load()
-    except (
-        pickle.UnpicklingError,
-        ValueError,
-        EOFError,
-        RecursionError,
-        MemoryError,
-        TypeError,
-        IndexError,
-    ) as error:
-        raise TraceError(f"a damaged pickle: {error}") from error
-    except (AttributeError, KeyError, OverflowError, AssertionError) as error:
-        raise TraceError(f"a damaged pickle: {type(error).__name__}") from error
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Finds no class and no function, whatever a pickle asks for."""
-
-    def find_class(self, module_name: str, global_name: str, /) -> Any:  # noqa: ANN401 - as in the base class
-        raise pickle.UnpicklingError(f"refers to {module_name}.{global_name}")
 
 
 def _as_list(value: object) -> list[Any]:
@@ -277,13 +236,26 @@ def _untold(entries: Sequence[_Entry]) -> frozenset[str]:
     return frozenset(name for name in seen - told - _GLOO if not is_nccl(name))
 
 
+def _tells_starts(entries: Sequence[_Entry]) -> dict[str, bool]:
+    """Backend → whether completed calls say when the device began them: NCCL's do where torch
+    measures times, and those of some backends never do."""
+    told: dict[str, bool] = {}
+    for entry in entries:
+        backend, started = _backend(entry), entry.time_discovered_started_ns
+        if entry.state == COMPLETED and started is not msgspec.UNSET and backend not in _GLOO:
+            told[backend] = told.get(backend, False) or bool(started)
+    return told
+
+
 def _call(entry: _Entry, *, is_told: bool) -> CollectiveCall:
     backend, separator, operation = entry.profiling_name.partition(":")
     if not separator:
         backend, operation = "", entry.profiling_name
-    sequence = entry.collective_seq_id
+    sequence, state = entry.collective_seq_id, ""
     if entry.is_p2p:
         sequence = entry.p2p_seq_id
+    if is_told and backend not in _GLOO:
+        state = _shown(entry.state or "")
     return CollectiveCall(
         group=_shown(entry.process_group[0]),
         sequence=sequence,
@@ -292,9 +264,9 @@ def _call(entry: _Entry, *, is_told: bool) -> CollectiveCall:
         is_done=_is_done(entry, backend) or not is_told,
         created_ns=entry.time_created_ns,
         input_sizes=_shapes(entry.input_sizes),
-        input_dtypes=tuple(map(_dtype, entry.input_dtypes)),
+        input_dtypes=_dtypes(entry.input_dtypes),
         output_sizes=_shapes(entry.output_sizes),
-        output_dtypes=tuple(map(_dtype, entry.output_dtypes)),
+        output_dtypes=_dtypes(entry.output_dtypes),
         backend=_shown(backend),
         # The recorder has the innermost frame first.
         frames=tuple(
@@ -303,6 +275,7 @@ def _call(entry: _Entry, *, is_told: bool) -> CollectiveCall:
             )
             for frame in entry.frames[:_MAX_FRAMES][::-1]
         ),
+        state=state,
     )
 
 
@@ -319,6 +292,13 @@ def _is_done(entry: _Entry, backend: str) -> bool:
     """gloo leaves ``state`` at ``scheduled`` and sets ``retired`` alone; others retire what timed
     out, too, and some what has only been issued."""
     return entry.state == "completed" or (entry.retired and backend in _GLOO)
+
+
+def _dtypes(names: list[str] | str) -> tuple[str, ...]:
+    """Types of tensors; some write that of the only one by itself."""
+    if isinstance(names, str):
+        names = [names] if names else []
+    return tuple(map(_dtype, names))
 
 
 def _dtype(name: str) -> str:

@@ -38,13 +38,14 @@ class RankEvidence:
         frames: Python stack of its main thread, outermost first; empty where unknown.
         log: Collectives of the rank; ``None`` without a recorder.
         problem: Why there is no ``log``.
-        is_unread: Whether it left a dump that could not be read.
+        silence: What is said of it without a ``log``.
         pid: PID of its process, where known.
         size_error: Bytes that gloo received and that it expected, if it ended the rank for that.
         activity: Whether it computes or sleeps; ``None`` where that is not known, or says nothing
             about waiting.
         loops: The outermost loop around the line of each of ``frames``; empty where its source is
             not known.
+        is_from_log: Whether what is known of it is what NCCL's watchdog wrote into its log.
     """
 
     rank: int
@@ -56,7 +57,8 @@ class RankEvidence:
     size_error: tuple[int, int] | None = None
     activity: Activity | None = None
     loops: tuple[LineRange | None, ...] = ()
-    is_unread: bool = False
+    silence: str = "left no dump"
+    is_from_log: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.hang.collectives import (
-    Signature,
-    Stall,
-    due_signature,
-    odd_ranks,
-    swapped,
-)
+from torchscale.hang.collectives import Stall
+from torchscale.hang.history import due_signature, odd_ranks, swapped
 from torchscale.hang.job import Job
+from torchscale.hang.signatures import Signature, differing_parts
 from torchscale.hang.verdict import (
     agreeing,
     call_arguments,
@@ -98,7 +94,9 @@ def _cause_of(signatures: Sequence[Signature]) -> HangCause:
     """Whether calls under one number differ in operation, dtype or size, as a cause."""
     if len({tuple(operation for operation, _, _ in signature) for signature in signatures}) > 1:
         return HangCause.COLLECTIVE_MISMATCH
-    if len({tuple(dtypes for _, _, dtypes in signature) for signature in signatures}) > 1:
+    dtypes = {tuple(dtypes for _, _, dtypes in signature) for signature in signatures}
+    counts = {tuple(map(len, of_rank)) for of_rank in dtypes}
+    if len(dtypes) > 1 and len(counts) == 1:
         return HangCause.DTYPE_MISMATCH
     return HangCause.SIZE_MISMATCH
 
@@ -107,24 +105,16 @@ def explain_mismatch(job: Job, stall: Stall) -> Autopsy:
     """The verdict on one collective that ranks called with different arguments."""
     odd, clear = odd_ranks(stall)
     named = len(odd) < len(stall.signatures)
-    calls = {rank: stall.call(rank) for rank in sorted(stall.signatures)}
     cause = _cause_of(list(stall.signatures.values()))
     if swapped(stall):
         cause = HangCause.ORDER
-    sides: dict[str, list[int]] = {}
-    for rank, call in calls.items():
-        sides.setdefault(call_arguments(call), []).append(rank)
-    ordered = sorted(
-        sides.items(), key=lambda side: (not (named and set(side[1]) <= set(odd)), side[1])
-    )
-    said = ", ".join(f"{ranks_label(ranks)} called {text}" for text, ranks in ordered)
     evidence = []
     if named:
         collective, confidence = stuck_collective(job, stall, odd), Confidence.MEDIUM
     else:
         collective, confidence = stuck_collective(job, stall, ()), Confidence.LOW
         evidence.append("nothing says which of them is wrong")
-    summary = f"{collective.operation} #{stall.number}{of_group(stall)}: {said}"
+    summary = describe_difference(job, stall)
     if named and clear:
         confidence = Confidence.HIGH
     elif named:
@@ -134,3 +124,37 @@ def explain_mismatch(job: Job, stall: Stall) -> Autopsy:
     return make_verdict(
         job, cause, odd, confidence, summary, collective=collective, evidence=evidence
     )
+
+
+def describe_difference(job: Job, stall: Stall) -> str:
+    """``all_reduce #7: rank 1 called …, ranks 0 and 2 called …``, those first that differ from what
+    was due. Of coalesced collectives the first part in which ranks differ."""
+    odd, _ = odd_ranks(stall)
+    named = len(odd) < len(stall.signatures)
+    collective = stuck_collective(job, stall, odd if named else ())
+    positions, parts = differing_parts({rank: stall.calls(rank) for rank in stall.signatures})
+    sides: dict[str, list[int]] = {}
+    for rank, of_rank in sorted(parts.items()):
+        text = call_arguments(stall.call(rank))
+        if positions:
+            text = call_arguments(of_rank[positions[0]])
+        elif len(of_rank) > 1:
+            text = f"{stall.call(rank).operation} of {len(of_rank)} parts"
+        sides.setdefault(text, []).append(rank)
+    ordered = sorted(
+        sides.items(), key=lambda side: (not (named and set(side[1]) <= set(odd)), side[1])
+    )
+    said = ", ".join(f"{ranks_label(ranks)} called {text}" for text, ranks in ordered)
+    where = ""
+    if positions:
+        count = len(parts[min(parts)])
+        where = f", {_parts_label(positions)} of {count}"
+    return f"{collective.operation} #{stall.number}{of_group(stall)}{where}: {said}"
+
+
+def _parts_label(positions: Sequence[int]) -> str:
+    """``part 2``, ``part 2 (and 3 more)``: the first in which ranks differ, from 1 on."""
+    label = f"part {positions[0] + 1}"
+    if len(positions) == 1:
+        return label
+    return f"{label} (and {len(positions) - 1} more)"

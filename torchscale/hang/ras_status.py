@@ -6,18 +6,23 @@ Format: NCCL user guide, "RAS", section "JSON Output".
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection
 
 import msgspec
 
 from torchscale.errors import TraceError
+from torchscale.util.text import one_line
 
 MAX_STATUS_BYTES = 16 << 20
 """A rank takes about 500 bytes, so this holds some 30,000."""
 _MAX_NOTES = 8
 _MAX_RANKS = 8
 """Ranks that one note names."""
+_MAX_TEXT = 400
+_RULE = re.compile(r"={3,}\s*")
+_SECTIONS = ("Errors", "Warnings")
 
 
 class _Status(msgspec.Struct):
@@ -63,18 +68,37 @@ def read_ras(data: bytes) -> RasStatus:
         raise TraceError(f"the reply of NCCL's RAS service is damaged: {error}") from error
 
 
-def ras_notes(status: RasStatus, pids: Collection[int]) -> tuple[str, ...]:
+def saved_ras_notes(data: bytes) -> tuple[str, ...]:
+    """What points to a hang in a reply of the service that somebody has saved: its JSON, or the
+    blocks under "Errors" and "Warnings" of its text."""
+    try:
+        return ras_notes(read_ras(data), None)
+    except TraceError:
+        text = data[:MAX_STATUS_BYTES].decode("utf-8", errors="replace")
+    blocks: list[list[str]] = []
+    in_section = False
+    for title, line in itertools.pairwise(["", *text.splitlines()]):
+        if _RULE.fullmatch(line):
+            in_section = title.strip() in _SECTIONS
+        elif in_section and line.startswith("#"):
+            blocks.append([])
+        if in_section and blocks and line.startswith(("#", " ")) and line.strip():
+            blocks[-1].append(one_line(line.strip()))
+    return tuple(f"NCCL RAS: {'; '.join(lines)[:_MAX_TEXT]}" for lines in blocks[:_MAX_NOTES])
+
+
+def ras_notes(status: RasStatus, pids: Collection[int] | None) -> tuple[str, ...]:
     """Which ranks are behind or do not respond, a line each.
 
     Args:
         status: Status of the service, which may be another job's.
         pids: Processes of our ranks on this machine: communicators without any of them are left
-            out.
+            out. ``None`` where the status is known to be of this job.
     """
     notes: list[str] = []
     for communicator in status.communicators:
         members = [*communicator.ranks, *communicator.missing_ranks]
-        if not any(rank.pid in pids for rank in members):
+        if pids is not None and not any(rank.pid in pids for rank in members):
             continue
         name = f"NCCL RAS, communicator {communicator.hash} of {communicator.size} ranks"
         for rank in communicator.missing_ranks[:_MAX_RANKS]:

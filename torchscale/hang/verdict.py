@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.hang.collectives import (
-    GroupLog,
-    Stall,
+from torchscale.hang.collectives import GroupLog, Stall
+from torchscale.hang.job import Job, wait_of
+from torchscale.hang.signatures import (
+    COALESCED,
     payload_bytes,
     payload_dtype,
+    payload_elements,
+    payload_of,
 )
-from torchscale.hang.job import Job, wait_of
 from torchscale.hang.stacks import place, purpose
 from torchscale.schema.launch.collective_log import CollectiveCall
 from torchscale.schema.launch.hang import (
@@ -26,6 +28,8 @@ from torchscale.util.units import format_bytes
 
 _DEFAULT_DESCRIPTION = "default_pg"
 """torch's, of the group that ``init_process_group`` makes."""
+_SOME = "collective"
+"""One whose operation is not known, or differs between ranks."""
 
 
 def ranks_label(ranks: Sequence[int]) -> str:
@@ -61,8 +65,13 @@ def collective_label(collective: StuckCollective) -> str:
         details.append(collective.purpose)
     if collective.payload_bytes is not None:
         details.append(format_bytes(collective.payload_bytes))
+    elif collective.elements is not None:
+        details.append(_elements_label(collective.elements))
     if collective.group:
-        details.append(f"group {collective.group} of {ranks_label(collective.group_ranks)}")
+        of_ranks = ""
+        if collective.group_ranks:
+            of_ranks = f" of {ranks_label(collective.group_ranks)}"
+        details.append(f"group {collective.group}{of_ranks}")
     if not details:
         return name
     return f"{name} ({', '.join(details)})"
@@ -85,7 +94,14 @@ def make_verdict(
     collective: StuckCollective | None = None,
     evidence: Sequence[str] = (),
 ) -> Autopsy:
-    """The cause with what is known of every rank; ``ranks`` are the ones to look at."""
+    """The cause with what is known of every rank; ``ranks`` are the ones to look at. What a watchdog
+    says is less than what a recorder holds: a rank that is still within a call has enqueued
+    nothing, and what it calls coalesced may be sends that others take no part in."""
+    if any(evidence.is_from_log for evidence in job.ranks.values()):
+        if confidence is Confidence.HIGH:
+            confidence = Confidence.MEDIUM
+        if collective is not None and collective.operation == COALESCED:
+            confidence = Confidence.LOW
     positions = tuple(_position(job, rank) for rank in job.ranks)
     return Autopsy(
         cause=cause,
@@ -115,10 +131,17 @@ def _state(job: Job, position: RankPosition) -> str:
         return "process has ended"
     if position.condition is not RankCondition.RUNNING:
         return "process is stopped"
-    if position.collective and position.place:
-        return f"in {position.collective}, at {position.place}"
-    if position.collective:
-        return f"in {position.collective}"
+    inside = " and ".join(
+        f"{name}{_device_state(stall, position.rank)}"
+        for name, stall in zip(
+            _names(job, position.rank), job.waits_in[position.rank], strict=False
+        )
+    )
+    inside = inside or position.collective
+    if inside and position.place:
+        return f"in {inside}, at {position.place}"
+    if inside:
+        return f"in {inside}"
     text = "no stack"
     if position.place:
         text = f"at {position.place}"
@@ -130,16 +153,27 @@ def _state(job: Job, position: RankPosition) -> str:
 
 def _position(job: Job, rank: int) -> RankPosition:
     evidence = job.ranks[rank]
-    names = [
-        f"{stall.call(rank).operation} #{stall.number}{of_group(stall)}"
-        for stall in job.waits_in[rank]
-    ]
     return RankPosition(
         rank=rank,
         condition=evidence.condition,
         place=place(evidence.frames),
-        collective=" and ".join(names[:2]) or wait_of(evidence.frames),
+        collective=" and ".join(_names(job, rank)) or wait_of(evidence.frames),
     )
+
+
+def _names(job: Job, rank: int) -> list[str]:
+    """The collectives that a rank waits in, at most two."""
+    return [
+        f"{stall.call(rank).operation or _SOME} #{stall.number}{of_group(stall)}"
+        for stall in job.waits_in[rank][:2]
+    ]
+
+
+def _device_state(stall: Stall, rank: int) -> str:
+    """`` (scheduled)``, where the states of a collective's ranks differ."""
+    if len(stall.states) < 2:
+        return ""
+    return f" ({stall.call(rank).state})"
 
 
 def _last_call(job: Job, rank: int) -> str:
@@ -149,30 +183,40 @@ def _last_call(job: Job, rank: int) -> str:
         return ""
     for call in reversed(log.calls):
         if not call.is_p2p:
-            return f"{call.operation} #{call.sequence}"
+            return f"{call.operation or _SOME} #{call.sequence}"
     return ""
 
 
 def stuck_collective(job: Job, stall: Stall, odd: Sequence[int]) -> StuckCollective:
     """The collective of ``stall`` as the ranks called it that are not ``odd``."""
-    callers = [rank for rank in sorted(stall.signatures) if rank not in odd] or sorted(
-        stall.signatures
-    )
+    known = sorted(stall.signatures) or list(stall.called)
+    callers = [rank for rank in known if rank not in odd] or known
     calls = [stall.call(rank) for rank in callers]
-    operations = {call.operation for call in calls}
-    operation = sole(operations)
-    if operation is None:
-        operation = "collective"
+    operation = sole({call.operation for call in calls}) or _SOME
     waiting = next((rank for rank in callers if rank in stall.waiting), callers[0])
     return StuckCollective(
         operation=operation,
         sequence=stall.number,
         group=_group_name(stall.log),
-        group_ranks=stall.log.members,
-        payload_bytes=sole({payload_bytes(call) for call in calls}) or None,
+        group_ranks=_group_ranks(stall.log),
+        payload_bytes=sole({payload_of(stall.calls(rank)) for rank in callers}) or None,
+        elements=sole({payload_elements(call) for call in calls}),
         dtype=sole({payload_dtype(call) for call in calls}),
         purpose=purpose(operation, job.ranks[waiting].frames),
     )
+
+
+def _elements_label(count: int) -> str:
+    if count == 1:
+        return "1 element"
+    return f"{count:,} elements"
+
+
+def _group_ranks(log: GroupLog) -> tuple[int, ...]:
+    """The ranks of a group; none where only logs tell of one that has not all ranks."""
+    if log.is_partial and log.description != _DEFAULT_DESCRIPTION:
+        return ()
+    return log.members
 
 
 def _group_name(log: GroupLog) -> str:
@@ -195,6 +239,8 @@ def of_group(stall: Stall) -> str:
 def call_arguments(call: CollectiveCall) -> str:
     """``all_reduce of 4.00 MiB float32``."""
     size = optional(format_bytes, payload_bytes(call))
+    if size is None:
+        size = optional(_elements_label, payload_elements(call))
     details = " ".join(filter(None, (size, payload_dtype(call))))
     if not details:
         return call.operation

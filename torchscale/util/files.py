@@ -195,7 +195,7 @@ def read_bounded(path: Path, limit: int, *, within: Path | None = None) -> bytes
         OSError: it cannot be read, is larger, or is a pipe, a device or a directory: those could
             block forever or never end. ``strerror`` is the reason.
     """
-    descriptor = _open_regular(path, within)
+    descriptor = open_regular(path, within)
     with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
         content = b"" if size > limit else file.read(limit + 1)  # it may grow meanwhile
@@ -207,7 +207,7 @@ def read_bounded(path: Path, limit: int, *, within: Path | None = None) -> bytes
     return content
 
 
-def _open_regular(path: Path, within: Path | None = None) -> int:
+def open_regular(path: Path, within: Path | None = None) -> int:
     """A descriptor to read a regular file. What it is, is asked of the open file: its name can lead
     elsewhere a moment later. A pipe opens at once.
 
@@ -232,7 +232,7 @@ def read_part(path: Path, offset: int, limit: int, *, within: Path) -> bytes:
     Raises:
         OSError: it cannot be read, or is a pipe, a device or a directory.
     """
-    descriptor = _open_regular(path, within)
+    descriptor = open_regular(path, within)
     with os.fdopen(descriptor, "rb") as file:
         file.seek(offset)
         return file.read(limit)
@@ -244,7 +244,7 @@ def read_end(path: Path, limit: int, *, within: Path | None = None) -> bytes:
     Raises:
         OSError: it cannot be read, or is a pipe, a device or a directory.
     """
-    descriptor = _open_regular(path, within)
+    descriptor = open_regular(path, within)
     with os.fdopen(descriptor, "rb") as file:
         file.seek(max(0, os.fstat(descriptor).st_size - limit))
         return file.read(limit)

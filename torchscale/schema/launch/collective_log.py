@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from torchscale.schema.launch.hang import StackFrame
 
+SCHEDULED, STARTED, COMPLETED = "scheduled", "started", "completed"
+"""What a recorder says of a call's device."""
+
 
 @dataclass(frozen=True)
 class CollectiveCall:
@@ -16,7 +19,8 @@ class CollectiveCall:
         group: Name of the process group.
         sequence: Number of the call in the group, counted by each backend; the same on every rank
             that calls it.
-        operation: Name without the backend's prefix: ``all_reduce``, ``recv 0<-1``.
+        operation: Name without the backend's prefix: ``all_reduce``, ``recv 0<-1``; empty where it
+            is not known.
         is_p2p: Whether it is a send or a receive.
         is_done: Whether it has completed on this rank.
         created_ns: When it was called, in nanoseconds since the epoch.
@@ -24,6 +28,8 @@ class CollectiveCall:
         input_dtypes, output_dtypes: Types as torch writes them: ``float32``.
         backend: ``gloo``, ``nccl``; empty where the recorder does not say.
         frames: Python frames of the call, outermost first, where the recorder kept them.
+        state: What the recorder says of the device: ``scheduled``, ``started`` or ``completed``;
+            empty where it does not say.
     """
 
     group: str
@@ -38,6 +44,7 @@ class CollectiveCall:
     output_dtypes: tuple[str, ...] = ()
     backend: str = ""
     frames: tuple[StackFrame, ...] = ()
+    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,10 @@ class CollectiveLog:
             count as done here.
         recorders: Name of each recorder that was read → number of calls that it had; empty where
             that is not known.
+        tells_starts: Backend → whether its recorder says when a device begins a call, by the calls
+            that have completed; none where no call has.
+        is_partial: Whether it is what a watchdog says: it tells of the listed groups alone, and of
+            few calls, of which the operation may be empty.
     """
 
     calls: tuple[CollectiveCall, ...] = ()
@@ -69,3 +80,5 @@ class CollectiveLog:
     truncated: frozenset[str] = frozenset()
     untold: frozenset[str] = frozenset()
     recorders: Mapping[str, int] = field(default_factory=dict)
+    tells_starts: Mapping[str, bool] = field(default_factory=dict)
+    is_partial: bool = False

@@ -129,6 +129,9 @@ class HangCause(str, Enum):
     """Ranks called the same operation with different dtypes."""
     ORDER = "order"
     """Ranks called the same operations in different orders and wait for each other."""
+    DEVICE_BEHIND = "device_behind"
+    """Every rank called a collective, and the device of a rank has not begun it while others
+    have."""
     RANK_GONE = "rank_gone"
     """The process of a rank has ended."""
     RANK_STOPPED = "rank_stopped"
@@ -158,9 +161,10 @@ class StuckCollective(Frozen):
         sequence: Number of the collective in the group, as the flight recorder counts; ``None``
             where only stacks are known.
         group: Name of the process group; empty for the default group.
-        group_ranks: Global ranks of that group.
+        group_ranks: Global ranks of that group; empty where they are not known.
         payload_bytes: Bytes of the tensors that a rank passed; ``None`` where unknown or different
             between ranks.
+        elements: Elements of these tensors, where their bytes are not known; else ``None``.
         dtype: Type of these tensors; ``None`` where unknown or different between ranks.
         purpose: What it is for, where the stacks tell: ``gradients``, ``barrier``.
     """
@@ -170,6 +174,7 @@ class StuckCollective(Frozen):
     group: str = ""
     group_ranks: tuple[Count, ...] = ()
     payload_bytes: Count | None = None
+    elements: Count | None = None
     dtype: str | None = None
     purpose: str = ""
 

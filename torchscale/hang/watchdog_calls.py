@@ -1,0 +1,177 @@
+"""What NCCL's watchdogs say of a rank, in the form of what a flight recorder holds: far less of it,
+and of some groups alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from torchscale.catalog.backends import NCCL, is_nccl
+from torchscale.hang.watchdog import (
+    DEFAULT_GROUP,
+    UNNAMED_GROUP,
+    FailedWork,
+    GroupStatus,
+    RankWatchdog,
+)
+from torchscale.schema.launch.collective_log import (
+    SCHEDULED,
+    STARTED,
+    CollectiveCall,
+    CollectiveLog,
+    ProcessGroup,
+)
+
+_DEFAULT_DESCRIPTION = "default_pg"
+_OPERATIONS = {
+    "ALLREDUCE": "all_reduce",
+    "ALLGATHER": "all_gather",
+    "_ALLGATHER_BASE": "_all_gather_base",
+    "ALLTOALL": "all_to_all",
+    "ALLTOALL_BASE": "all_to_all",
+}
+"""``c10d::OpType`` as the watchdog writes it → the name that the flight recorder gives; others
+differ in case alone."""
+_P2P = frozenset({"SEND", "RECV", "RECVANYSOURCE"})
+
+
+def collectives_of(ranks: Mapping[int, RankWatchdog], rank: int) -> CollectiveLog | None:
+    """The collectives that a rank's watchdogs tell of; ``None`` where they tell of none."""
+    watchdog = ranks.get(rank)
+    if watchdog is None:
+        return None
+    groups: dict[str, ProcessGroup] = {}
+    calls: list[CollectiveCall] = []
+    for told, status in watchdog.groups.items():
+        if status.failed is None and status.enqueued is None:
+            continue
+        name = told
+        if told == UNNAMED_GROUP:
+            name = f"? of rank {rank}"
+        groups[name] = ProcessGroup(_description(name, status), _members(ranks, name))
+        calls += _calls(name, status)
+    if not groups:
+        return None
+    return CollectiveLog(tuple(calls), groups, is_partial=True)
+
+
+def fitted(rank: int, log: CollectiveLog, dumped: Sequence[CollectiveLog]) -> CollectiveLog:
+    """What a rank's watchdog says, with the groups and the types that the recorders of other ranks
+    know, so that both can be compared."""
+    groups = dict(log.groups)
+    recorded: dict[tuple[str, int], CollectiveCall] = {}
+    for other in dumped:
+        for name, group in other.groups.items():
+            if name in groups and rank in group.ranks:
+                groups[name] = group
+        for call in other.calls:
+            if call.group in groups and is_nccl(call.backend) and not call.is_p2p:
+                recorded[call.group, call.sequence] = call
+    backends = {name: call.backend for (name, _), call in recorded.items()}
+    calls = [
+        _like(replace(call, backend=backends.get(call.group, call.backend)), recorded)
+        for call in log.calls
+    ]
+    return replace(log, calls=tuple(calls), groups=groups)
+
+
+def _description(name: str, status: GroupStatus) -> str:
+    if name == DEFAULT_GROUP:
+        return _DEFAULT_DESCRIPTION
+    return status.description
+
+
+def _members(ranks: Mapping[int, RankWatchdog], name: str) -> tuple[int, ...]:
+    """The ranks of a group that follow from where some are in it: torch sorts them, so that those
+    between two are known where there are as many places as ranks. None of the default group, which
+    has all."""
+    if name == DEFAULT_GROUP:
+        return ()
+    places = {
+        status.group_rank: rank
+        for rank, watchdog in ranks.items()
+        if (status := watchdog.groups.get(name)) is not None and status.group_rank is not None
+    }
+    members: list[int] = []
+    place, last = -1, -1
+    for group_rank, rank in sorted(places.items()):
+        if rank - last == group_rank - place:
+            members += range(last + 1, rank)
+        elif rank <= last:
+            return ()
+        members.append(rank)
+        place, last = group_rank, rank
+    return tuple(members)
+
+
+def _calls(group: str, status: GroupStatus) -> list[CollectiveCall]:
+    """The calls that are told: the one that failed, else the first that has not completed; and the
+    last. What they were is not known but of the one that failed."""
+    failed, last = status.failed, status.enqueued or 0
+    calls: dict[int, CollectiveCall] = {}
+    if failed is not None:
+        calls[failed.number] = _failed_call(group, failed, status.started)
+        last = max(last, failed.number)
+    elif status.completed is not None and status.completed < last:
+        first = max(status.completed, 0) + 1
+        calls[first] = _unknown_call(group, first, is_done=False)
+    if last > 0 and last not in calls:
+        calls[last] = _unknown_call(group, last, is_done=not calls)
+    return list(calls.values())
+
+
+def _failed_call(group: str, failed: FailedWork, started: int) -> CollectiveCall:
+    sizes: tuple[tuple[int, ...], ...] = ()
+    if failed.elements is not None:
+        sizes = ((failed.elements,),)
+    state = ""
+    if started > 0:
+        state = STARTED if started >= failed.number else SCHEDULED
+    return CollectiveCall(
+        group=group,
+        sequence=failed.number,
+        operation=operation_of(failed),
+        is_p2p=failed.operation in _P2P,
+        is_done=False,
+        created_ns=int((failed.called or 0.0) * 1e9),
+        input_sizes=sizes,
+        backend=NCCL,
+        state=state,
+    )
+
+
+def _unknown_call(group: str, number: int, *, is_done: bool) -> CollectiveCall:
+    return CollectiveCall(
+        group, number, "", is_p2p=False, is_done=is_done, created_ns=0, backend=NCCL
+    )
+
+
+def operation_of(failed: FailedWork) -> str:
+    """The name of what failed, as recorders have it."""
+    return _OPERATIONS.get(failed.operation, failed.operation.lower())
+
+
+def _like(
+    told: CollectiveCall, recorded: Mapping[tuple[str, int], CollectiveCall]
+) -> CollectiveCall:
+    """A call with the name and the types of the one that a recorder holds under its number, where
+    it may be the same."""
+    other = recorded.get((told.group, told.sequence))
+    if other is None or not _may_be_same(told, other):
+        return told
+    return replace(
+        told,
+        operation=other.operation,
+        input_sizes=other.input_sizes,
+        input_dtypes=other.input_dtypes,
+    )
+
+
+def _may_be_same(told: CollectiveCall, recorded: CollectiveCall) -> bool:
+    """Whether what a watchdog names in its own words may be what a recorder holds."""
+    names = [call.operation.replace("_", "") for call in (told, recorded)]
+    if not names[0] or names[0] not in names[1]:
+        return False
+    elements = [sum(map(math.prod, call.input_sizes)) for call in (told, recorded)]
+    return not told.input_sizes or elements[0] == elements[1]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from torchscale.errors import TraceError
 from torchscale.hang import flight_recorder
+from torchscale.hang.dumps import read_directory
 from torchscale.hang.explain import explain_hang
 from torchscale.hang.flight_recorder import MAX_DUMP_BYTES, collective_log, read_flight_recorder
 from torchscale.hang.job import RankEvidence
@@ -341,3 +342,37 @@ def test_numbers_and_a_single_type_may_be_written_as_texts() -> None:
     assert (found.sequence, found.input_dtypes, found.output_dtypes) == (4, ("float32",), ())
     with pytest.raises(TraceError):
         read(dump(entry(4, collective_seq_id="four")))
+
+
+@pytest.mark.parametrize("value", [None, "x", 5, [], {}, True, [["a"]], {"a": 1}])
+def test_fields_that_nothing_is_matched_by_may_have_any_type(value: Any) -> None:
+    """They are unknown for their entry alone, and counted."""
+    plain = {
+        "collective_seq_id": 3,
+        "profiling_name": "nccl:all_reduce",
+        "process_group": ["0", ""],
+    }
+    for name in ("input_sizes", "output_dtypes", "frames", "state", "retired", "record_id"):
+        entries = [dict(plain), {**plain, name: value}]
+        log = read_flight_recorder(json.dumps({"version": "2.10", "entries": entries}).encode())
+        assert [call.sequence for call in log.calls] == [3, 3]
+        assert set(log.unread) <= {name}
+    for groups in (value, {"0": value}, {"0": {"ranks": value}}):
+        dump = {"version": 2.1, "entries": [plain], "pg_config": groups}
+        assert len(read_flight_recorder(json.dumps(dump).encode()).calls) == 1
+
+
+def test_what_was_not_understood_of_dumps_is_said_once(tmp_path: Path) -> None:
+    plain = {
+        "collective_seq_id": 1,
+        "profiling_name": "nccl:all_reduce",
+        "process_group": ["0", ""],
+    }
+    for rank in range(2):
+        entries = [{**plain, "state": "scheduled", "input_sizes": 5}]
+        dump = {"version": "2.10", "entries": entries}
+        (tmp_path / f"trace_{rank}").write_text(json.dumps(dump))
+    _, facts = read_directory(tmp_path)
+    assert facts.notes == (
+        "dumps: of another type than torch writes, taken as unknown: input_sizes (2)",
+    )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from torchscale.schema.launch.hang import (
     StackFrame,
 )
 from torchscale.util.files import read_bounded
+from torchscale.util.lenient import counted
 from torchscale.util.processes.subprocesses import tail
 
 _MAX_DUMPS = 4096
@@ -103,8 +105,21 @@ def read_directory(directory: Path) -> tuple[list[RankEvidence], HangFacts]:
         frames = known.frames or facts.stacks.get(rank, ()) or _logged_stack(paths.get(rank, ()))
         evidence.append(replace(known, frames=frames, pid=state.pid))
     return evidence, facts.model_copy(
-        update={"notes": (*facts.notes, *logs.notes, *_saved_ras(directory))}
+        update={
+            "notes": (*facts.notes, *logs.notes, *_unread(dumps.values()), *_saved_ras(directory))
+        }
     )
+
+
+def _unread(dumps: Iterable[_Dump]) -> list[str]:
+    """What of the dumps was not understood."""
+    fields = Counter[str]()
+    for dump in dumps:
+        if dump.log is not None:
+            fields.update(dump.log.unread)
+    if not fields:
+        return []
+    return [f"dumps: of another type than torch writes, taken as unknown: {counted(fields)}"]
 
 
 def _saved_ras(directory: Path) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ backends that torch records by hooks some never say when a call completed.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from torchscale.schema.launch.collective_log import (
     ProcessGroup,
 )
 from torchscale.schema.launch.hang import StackFrame
+from torchscale.util.lenient import read_fields
 from torchscale.util.text import one_line
 
 MAX_DUMP_BYTES = 64 << 20
@@ -62,6 +64,18 @@ _DTYPES = {
 alone."""
 
 
+_IDENTIFIERS = (
+    "process_group",
+    "pg_id",
+    "collective_seq_id",
+    "p2p_seq_id",
+    "profiling_name",
+    "is_p2p",
+    "time_created_ns",
+)
+"""Of an entry: what ranks are compared by."""
+
+
 class _Frame(msgspec.Struct, gc=False):
     name: str = ""
     filename: str = ""
@@ -94,7 +108,7 @@ class _Group(msgspec.Struct, gc=False):
 
 
 class _Dump(msgspec.Struct, gc=False):
-    version: str
+    version: str = ""
     entries: list[_Entry] = []
     pg_config: dict[str, _Group] = {}
 
@@ -129,9 +143,10 @@ def collective_log(content: object, since: float = 0.0) -> CollectiveLog:
     if not isinstance(content, Mapping) or "version" not in content:
         raise TraceError("no dump of torch's flight recorder: it has no 'version'")
     _check_size(content)
+    unread = Counter[str]()
     try:
-        dump = msgspec.convert(content, _Dump, strict=False)  # numbers may be written as texts
-    except (msgspec.ValidationError, RecursionError) as error:
+        dump = _dump(content, unread)
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"no dump of torch's flight recorder: {error}") from error
     newest = _newest_groups(dump.entries)
     kept = [
@@ -150,7 +165,40 @@ def collective_log(content: object, since: float = 0.0) -> CollectiveLog:
         truncated=frozenset() if reaches_back else used,
         untold=untold,
         tells_starts=_tells_starts(kept),
+        unread=unread,
     )
+
+
+def _dump(content: Mapping[Any, Any], unread: Counter[str]) -> _Dump:
+    """The dump; fields of another type than torch writes are unknown for their entry alone, and
+    counted in ``unread``. Numbers may be written as texts.
+
+    Raises:
+        ValueError: it has no list of entries, or what entries are matched by is of another type.
+    """
+    try:
+        return msgspec.convert(content, _Dump, strict=False)
+    except msgspec.ValidationError:
+        entries, groups = content.get("entries"), content.get("pg_config")
+        if not isinstance(entries, list):
+            raise
+    dump = _Dump(str(content["version"])[:_MAX_NAME])
+    for place, entry in enumerate(entries):
+        if not isinstance(entry, Mapping):
+            raise ValueError(f"entries[{place}] is no object")  # noqa: TRY004 - of the file
+        try:
+            dump.entries.append(read_fields(_Entry, entry, unread, strict=_IDENTIFIERS))
+        except ValueError as error:
+            raise ValueError(f"entries[{place}].{error}") from error
+    if isinstance(groups, Mapping):
+        for name, group in groups.items():
+            if isinstance(group, Mapping):
+                dump.pg_config[str(name)] = read_fields(_Group, group, unread, within="pg_config.")
+            else:
+                unread["pg_config"] += 1
+    elif groups is not None:
+        unread["pg_config"] += 1
+    return dump
 
 
 def merged(logs: Mapping[str, CollectiveLog]) -> CollectiveLog:

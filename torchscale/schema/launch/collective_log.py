@@ -73,6 +73,7 @@ class CollectiveLog:
             that have completed; none where no call has.
         is_partial: Whether it is what a watchdog says: it tells of the listed groups alone, and of
             few calls, of which the operation may be empty.
+        unread: Fields of another type than torch writes → how many; they are unknown.
     """
 
     calls: tuple[CollectiveCall, ...] = ()
@@ -82,3 +83,4 @@ class CollectiveLog:
     recorders: Mapping[str, int] = field(default_factory=dict)
     tells_starts: Mapping[str, bool] = field(default_factory=dict)
     is_partial: bool = False
+    unread: Mapping[str, int] = field(default_factory=dict)

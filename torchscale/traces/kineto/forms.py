@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from torchscale.schema.profiles.recording import CPU_INFO_KEY
+from torchscale.util.lenient import read_fields
 
 
 class EventArgs(msgspec.Struct, gc=False):
@@ -196,7 +197,7 @@ def _mended_event(content: object, unread: Counter[str]) -> Event:
         setattr(event, name, value if isinstance(value, int) else str(value))
     args = content.get("args")
     if isinstance(args, dict):
-        event.args = _mended_args(args, unread)
+        event.args = read_fields(EventArgs, args, unread, within="args.")
     elif args is not None:
         unread["args"] += 1
     return event
@@ -208,30 +209,6 @@ def _time(value: object) -> float:
     except msgspec.ValidationError:
         return float("nan")
     return time
-
-
-def _mended_args(content: dict[Any, Any], unread: Counter[str]) -> EventArgs:
-    args = EventArgs()
-    for field in msgspec.structs.fields(EventArgs):
-        name = field.encode_name
-        if content.get(name) is None:
-            continue
-        try:
-            setattr(args, field.name, _value(content[name], field.type))
-        except (ValueError, OverflowError):
-            unread[f"args.{name}"] += 1
-    return args
-
-
-def _value(value: Any, wanted: Any) -> Any:  # noqa: ANN401 - of any type, as JSON has them
-    """``value`` as ``wanted``; raises ``ValueError`` where it is none."""
-    if wanted is msgspec.Raw:
-        return msgspec.Raw(msgspec.json.encode(value))
-    if wanted is str and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, str):
-        value = value.strip()
-    return msgspec.convert(value, wanted, strict=False)
 
 
 def _mended_header(content: dict[Any, Any], unread: Counter[str]) -> Header:

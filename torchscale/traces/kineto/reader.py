@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import BinaryIO
@@ -17,6 +16,7 @@ from torchscale.traces.kineto.processes import ranks_of
 from torchscale.traces.kineto.rank_columns import EventColumns
 from torchscale.traces.kineto.stream import EVENTS_KEY, EventStream
 from torchscale.traces.soundness import MAX_NS
+from torchscale.util.lenient import counted
 
 _HINT = "record it again, or leave this file out"
 _MAX_SHOWN, _MAX_NAME = 16, 60
@@ -125,18 +125,13 @@ def _notes(builder: ColumnBuilder, stream: EventStream, source: str) -> tuple[st
         notes.append(f"{source}: {OLD_NOTE}")
     categories = +builder.unread
     if categories:
-        notes.append(f"{source}: not read: events of {_counted(categories)}")
+        notes.append(f"{source}: not read: events of {counted(categories)}")
     if stream.unread:
         notes.append(
             f"{source}: of another type than torch writes, taken as unknown: "
-            f"{_counted(stream.unread)}"
+            f"{counted(stream.unread)}"
         )
     return tuple(notes)
-
-
-def _counted(counts: Counter[str]) -> str:
-    parts = [f"{name[:_MAX_NAME]} ({count:,})" for name, count in counts.most_common(_MAX_SHOWN)]
-    return ", ".join(parts) + " …" * (len(counts) > _MAX_SHOWN)
 
 
 def _check_devices(builder: ColumnBuilder, source: str) -> None:
@@ -147,7 +142,7 @@ def _check_devices(builder: ColumnBuilder, source: str) -> None:
     unread = +builder.unread
     if unread:
         raise TraceError(
-            f"{source}: its device events are of kinds that are not read: {_counted(unread)}",
+            f"{source}: its device events are of kinds that are not read: {counted(unread)}",
             hint="expected: kernel, gpu_memcpy, gpu_memset, mtia_ccp_events; shares of the host's "
             "operators would not be those of the device",
         )

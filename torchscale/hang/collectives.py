@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torchscale.hang.signatures import COALESCED, Signature, signature_of
-from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog
+from torchscale.schema.launch.collective_log import (
+    DEFAULT_GROUP_DESCRIPTION,
+    CollectiveCall,
+    CollectiveLog,
+)
 from torchscale.util.optional import optional
 
 _Numbered = dict[int, tuple[CollectiveCall, ...]]
@@ -133,35 +137,40 @@ def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[
         for name, group in log.groups.items():
             keys.setdefault((name, group.ranks), []).append(rank)
             descriptions.setdefault(name, group.description)
-    result = []
     by_group = {rank: _by_group(log) for rank, log in logs.items()}
     backends: dict[str, set[str]] = {}
     for name, backend in {key for of_rank in by_group.values() for key in of_rank}:
         backends.setdefault(name, set()).add(backend)
+    result = []
     for (name, ranks), users in sorted(keys.items()):
         for backend in sorted(backends.get(name, ())):
-            calls = {rank: by_group[rank].get((name, backend), {}) for rank in users}
-            if not ranks:
-                calls = {rank: found.get((name, backend), {}) for rank, found in by_group.items()}
-            callers = [rank for rank in calls if calls[rank]]
-            members = ranks
-            if not members and descriptions[name] == "default_pg":
+            known = users if ranks else list(by_group)
+            calls = {rank: by_group[rank].get((name, backend), {}) for rank in known}
+            callers = tuple(sorted(rank for rank in calls if calls[rank]))
+            members = ranks or callers
+            if not ranks and descriptions[name] == DEFAULT_GROUP_DESCRIPTION:
                 members = tuple(world)
-            elif not members:
-                members = tuple(sorted(callers))
-            calls = {
-                rank: calls.get(rank, {})
-                for rank in members
-                if rank in logs and (not logs[rank].is_partial or name in logs[rank].groups)
-            }
-            if any(backend in logs[rank].untold for rank in calls):
-                calls = _ended_by_numbers(calls)
-            complete = all(backend not in logs[rank].truncated for rank in calls)
-            comparable = _comparable(calls, complete=complete)
-            if callers and comparable is not None:
-                is_partial = all(logs[rank].is_partial for rank in comparable)
-                result.append(GroupLog(name, descriptions[name], members, comparable, is_partial))
+            telling = [rank for rank in members if _tells(logs, rank, name)]
+            compared = _compared(logs, {rank: calls.get(rank, {}) for rank in telling}, backend)
+            if callers and compared is not None:
+                is_partial = all(logs[rank].is_partial for rank in compared)
+                result.append(GroupLog(name, descriptions[name], members, compared, is_partial))
     return result
+
+
+def _tells(logs: Mapping[int, CollectiveLog], rank: int, group: str) -> bool:
+    """Whether there is a log of a rank, and it tells of a group."""
+    return rank in logs and (not logs[rank].is_partial or group in logs[rank].groups)
+
+
+def _compared(
+    logs: Mapping[int, CollectiveLog], calls: Mapping[int, _Numbered], backend: str
+) -> Mapping[int, _Numbered] | None:
+    """The calls of a group by a backend, where ranks can be compared by them."""
+    if any(backend in logs[rank].untold for rank in calls):
+        calls = _ended_by_numbers(calls)
+    complete = all(backend not in logs[rank].truncated for rank in calls)
+    return _comparable(calls, complete=complete)
 
 
 def _ended_by_numbers(calls: Mapping[int, _Numbered]) -> dict[int, _Numbered]:

@@ -21,7 +21,7 @@ from torchscale.hang.log_files import MAX_FILES, MAX_RANKS, RankLog, find_logs, 
 from torchscale.hang.ras_status import MAX_STATUS_BYTES, saved_ras_notes
 from torchscale.hang.stacks import last_stack
 from torchscale.hang.watchdog_logs import WatchdogLogs, read_watchdog_logs
-from torchscale.schema.launch.collective_log import CollectiveLog
+from torchscale.schema.launch.collective_log import DEFAULT_GROUP_DESCRIPTION, CollectiveLog
 from torchscale.schema.launch.hang import (
     HangFacts,
     RankCondition,
@@ -61,7 +61,10 @@ class _Dump:
             return ()
         groups = self.log.groups.values()
         return tuple(
-            rank for group in groups if group.description == "default_pg" for rank in group.ranks
+            rank
+            for group in groups
+            if group.description == DEFAULT_GROUP_DESCRIPTION
+            for rank in group.ranks
         )
 
 

@@ -19,6 +19,7 @@ from torchscale.errors import TraceError
 from torchscale.hang.plain_pickle import plain_pickle
 from torchscale.schema.launch.collective_log import (
     COMPLETED,
+    DEFAULT_GROUP_DESCRIPTION,
     CollectiveCall,
     CollectiveLog,
     ProcessGroup,
@@ -40,8 +41,6 @@ _MAX_FRAMES = 100
 _MAX_NAME = 80
 _MAX_NUMBER = 1 << 62
 """Larger numbers, and negative ones, are of no recorder."""
-_DEFAULT_DESCRIPTION = "default_pg"
-"""torch's, of the group that ``init_process_group`` makes."""
 _GLOO = frozenset({"gloo", ""})
 """Backends that retire what has completed and set no state; also those that give no name."""
 _HOOKED = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
@@ -364,7 +363,7 @@ def _groups(dump: _Dump) -> dict[str, ProcessGroup]:
     for entry in dump.entries:
         name, description = map(_shown, entry.process_group)
         known = listed.get(name)
-        if not known and description == _DEFAULT_DESCRIPTION:
+        if not known and description == DEFAULT_GROUP_DESCRIPTION:
             known = listed.get("")
         ranks: tuple[int, ...] = ()
         if known is not None:

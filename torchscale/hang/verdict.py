@@ -14,7 +14,7 @@ from torchscale.hang.signatures import (
     payload_of,
 )
 from torchscale.hang.stacks import place, purpose
-from torchscale.schema.launch.collective_log import CollectiveCall
+from torchscale.schema.launch.collective_log import DEFAULT_GROUP_DESCRIPTION, CollectiveCall
 from torchscale.schema.launch.hang import (
     Autopsy,
     HangCause,
@@ -26,8 +26,6 @@ from torchscale.schema.profiles.finding import Confidence
 from torchscale.util.optional import optional, sole
 from torchscale.util.units import format_bytes
 
-_DEFAULT_DESCRIPTION = "default_pg"
-"""torch's, of the group that ``init_process_group`` makes."""
 _SOME = "collective"
 """One whose operation is not known, or differs between ranks."""
 
@@ -214,14 +212,14 @@ def _elements_label(count: int) -> str:
 
 def _group_ranks(log: GroupLog) -> tuple[int, ...]:
     """The ranks of a group; none where only logs tell of one that has not all ranks."""
-    if log.is_partial and log.description != _DEFAULT_DESCRIPTION:
+    if log.is_partial and log.description != DEFAULT_GROUP_DESCRIPTION:
         return ()
     return log.members
 
 
 def _group_name(log: GroupLog) -> str:
     """torch's description, as ``mesh_dp``, else its number; empty for the default group."""
-    if log.description == _DEFAULT_DESCRIPTION:
+    if log.description == DEFAULT_GROUP_DESCRIPTION:
         return ""
     if log.description in ("undefined", ""):
         return log.name

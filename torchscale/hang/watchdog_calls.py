@@ -16,6 +16,7 @@ from torchscale.hang.watchdog import (
     RankWatchdog,
 )
 from torchscale.schema.launch.collective_log import (
+    DEFAULT_GROUP_DESCRIPTION,
     SCHEDULED,
     STARTED,
     CollectiveCall,
@@ -23,7 +24,6 @@ from torchscale.schema.launch.collective_log import (
     ProcessGroup,
 )
 
-_DEFAULT_DESCRIPTION = "default_pg"
 _OPERATIONS = {
     "ALLREDUCE": "all_reduce",
     "ALLGATHER": "all_gather",
@@ -78,7 +78,7 @@ def fitted(rank: int, log: CollectiveLog, dumped: Sequence[CollectiveLog]) -> Co
 
 def _description(name: str, status: GroupStatus) -> str:
     if name == DEFAULT_GROUP:
-        return _DEFAULT_DESCRIPTION
+        return DEFAULT_GROUP_DESCRIPTION
     return status.description
 
 

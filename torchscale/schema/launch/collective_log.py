@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from torchscale.schema.launch.hang import StackFrame
 
+DEFAULT_GROUP_DESCRIPTION = "default_pg"
+"""torch's, of the group that ``init_process_group`` makes."""
 SCHEDULED, STARTED, COMPLETED = "scheduled", "started", "completed"
 """What a recorder says of a call's device."""
 

@@ -14,7 +14,7 @@ from torchscale.jobs.run import TIMING_VARIABLE, watching_environment
 from torchscale.jobs.stream import Names, RankStream
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.watch.rank import COLLECTOR_FORMAT, RankFacts, RankUse
-from torchscale.worker.watch import recorder
+from torchscale.worker.watch import facts, recorder
 from torchscale.worker.watch.collector import DUMP_VERSION, FORMAT, Collector
 
 PROGRAM = """
@@ -218,3 +218,18 @@ def test_threads_that_fork_at_once_leave_the_collection_at_work(tmp_path: Path) 
     assert collector._busy.locked()
     collector.go_on()
     assert not collector._busy.locked()
+
+
+def test_a_backend_stays_known_after_its_groups_are_destroyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = Collector(tmp_path)
+    collector._facts = {"device": "cpu", "backend": ""}
+    written: list[str] = []
+    monkeypatch.setattr(collector, "_write_facts", written.append)
+    for named, known in (("nccl", "nccl"), ("", "nccl"), ("gloo", "gloo")):
+        monkeypatch.setattr(facts, "backend", lambda named=named: named)
+        monkeypatch.setattr(facts, "device", lambda: "cuda")
+        collector._refresh_facts()
+        assert collector._facts == {"device": "cuda", "backend": known}
+    assert written == ["running", "running"]

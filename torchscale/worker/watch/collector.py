@@ -364,8 +364,9 @@ class Collector:
             self._write_lines()
 
     def _refresh_facts(self) -> None:
-        """What a program does after its first step or group: it uses a device, makes groups."""
-        now = {"device": facts.device(), "backend": facts.backend()}
+        """What a program does after its first step or group: it uses a device, makes groups. What it
+        used stays after it has destroyed them."""
+        now = {"device": facts.device(), "backend": facts.backend() or self._facts["backend"]}
         if not now.items() <= self._facts.items():
             self._facts |= now
             self._write_facts("running")

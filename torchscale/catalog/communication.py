@@ -111,6 +111,7 @@ _MAX_NAME = 2_000
 _CACHED = 65_536
 
 
+@lru_cache(maxsize=_CACHED)
 def function_of(name: str) -> str:
     """Namespaces and function of a kernel: ``void vllm::f<c10::Half, 4>(int*)`` → ``vllm::f``."""
     text = name[:_MAX_NAME].replace("(anonymous namespace)", "_")

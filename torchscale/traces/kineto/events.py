@@ -207,7 +207,15 @@ class ColumnBuilder:
         codes, place = np.unique(code, return_inverse=True)
         classes = np.array([self._classes[number] for number in codes], dtype=np.int64)
         kind, name, detail, device, process = classes.reshape(-1, 5)[place].T
-        told = _whole_numbers([one.device for one in args], -1)
+        # Of most events, which are of the host, neither is of use.
+        asked = device != categories.HOST
+        if self._communicating:
+            asked = asked | np.isin(name, list(self._communicating))
+        places = np.flatnonzero(asked).tolist()
+        external = np.zeros(len(events), dtype=np.int64)
+        external[places] = _whole_numbers([args[place].external for place in places], 0)
+        told = np.full(len(events), -1, dtype=np.int64)
+        told[places] = _whole_numbers([args[place].device for place in places], -1)
         first = nanoseconds(start)
         spans = Spans(
             start=first,
@@ -221,7 +229,7 @@ class ColumnBuilder:
         )
         return Part(
             spans,
-            _whole_numbers([one.external for one in args], 0),
+            external,
             np.where((device != categories.HOST) & (told >= 0), told, device),
             process,
         )

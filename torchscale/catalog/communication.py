@@ -48,7 +48,7 @@ LIBRARIES = (
     Library(
         "TensorRT-LLM, FlashInfer",
         r"(one|two)ShotAllReduce|allreduce_fusion|lamport\w*(AllReduce|reduce|style)|moereduce"
-        r"|moe(Prepare|AllToAll|Alltoall)|userbuffers_|kuserbuffers_|tensorrt_llm::mnnvl"
+        r"|moe(Prepare|AllToAll|Alltoall|A2A)|userbuffers_|kuserbuffers_|tensorrt_llm::mnnvl"
         r"|mnnvl_allreduce|twoshot_allreduce|rmsNormLamport",
         "TensorRT-LLM cpp/tensorrt_llm/kernels; flashinfer trtllm_allreduce*.cuh; Transformer "
         "Engine comm_gemm_overlap/userbuffers",
@@ -56,8 +56,11 @@ LIBRARIES = (
     Library(
         "DeepEP, pplx, NVSHMEM",
         r"deep_ep::(intranode|internode|internode_ll)::|deep_ep::\w*(dispatch|combine)"
-        r"|pplx::|nvshmem|nvshmemi_|nvshmemx_|rocshmem|mori::",
-        "deepseek-ai/DeepEP csrc/kernels; pplx-kernels; NVSHMEM's device library; ROCm/mori",
+        r"|hybrid_ep::|uccl::|pplx::|a2a_(dispatch|combine)|nvshmem|rocshmem"
+        r"|(barrier|sync)(_all)?_on_stream_kernel|mori::|Ep(Dispatch|Combine)\w*Kernel"
+        r"|grpcoll::|(notify_)?group_(cast|reduce)_kernel",
+        "deepseek-ai/DeepEP csrc/kernels and its hybrid_ep; uccl; pplx-kernels, pplx-garden; "
+        "NVSHMEM's device library; ROCm/mori; SandAI MagiAttention's grpcoll",
     ),
     Library("MSCCL, MSCCL++", r"msccl", "microsoft/msccl, microsoft/mscclpp src"),
     Library("oneCCL", r"oneccl|ccl_kernel|ccl::", "torch-xpu-ops; oneapi-src/oneCCL src/sched"),
@@ -67,13 +70,14 @@ LIBRARIES = (
     Library("MPI", r"ucc_|mpi_(all|bcast|reduce|send|recv)", "openucx/ucc src/components/ec/cuda"),
 )
 _COLLECTIVE = (
-    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all|cross_?device_?reduce|send_?recv"
+    r"(?:(?<![a-z])all|(?-i:All))_?(?:reduce|gather|to_?all|2all)|reduce_?scatter"
+    r"|cross_?device_?reduce|(?<![a-z])send_?recv"
 )
-"""What a function is called that is a collective, whoever wrote it."""
+"""What a function is called that is a collective, whoever wrote it; ``small_reduce`` is none."""
 _WITHIN = r"(?:block|warp|thread|cta|group|cluster|wave|wavefront|simd|subgroup|grid)_?"
 """All-reduces of threads: the same words, but within a device."""
 _NOT_ONE = re.compile(
-    _WITHIN + r"(?:" + _COLLECTIVE + r")|^triton_(?:poi|red|per|tem|mm|for)_", re.IGNORECASE
+    _WITHIN + r"(?:" + _COLLECTIVE + r")|^triton_[a-z]{2,4}_(?:fused|tem)", re.IGNORECASE
 )
 """Besides, torch.compile names a kernel after the operators around those that it fuses."""
 _ONE = re.compile(_COLLECTIVE, re.IGNORECASE)
@@ -83,7 +87,8 @@ _KNOWN = re.compile(
 )
 _SIMILAR = re.compile(
     r"cross_?device|multi_?mem|nvls|lamport|peer_?(?:to_?peer|copy|access)|p2p|remote_(?:put|get)"
-    r"|ipc_|(?:^|[^a-z])(?:broadcast|barrier|dispatch|combine)_?(?:token|kernel|expert|rank)"
+    r"|ipc_|(?:^|[^a-z])(?:dispatch|combine|exchange)_?(?:token|expert|rank)|a2a"
+    r"|(?:token|expert|rank|moe|ep)s?_?(?:dispatch|combine|exchange)"
     r"|inter_?node|intra_?node|put_?signal|wait_?signal|symm_?mem|all_?red(?!uce)|push_?pull"
     r"|(?:^|[^a-z])ring_?(?:reduce|send|recv|all)|shmem_?(?:put|get|barrier)|comm_?kernel",
     re.IGNORECASE,
@@ -99,8 +104,9 @@ _OPERATOR = re.compile(
 """``symm_mem::one_shot_all_reduce``, ``vllm::all_reduce``, ``trtllm::allreduce``,
 ``sgl_kernel::all_reduce``, ``aiter::all_reduce_``."""
 _GENERAL = re.compile(
-    r"at::native::|at_cuda_detail|cub::|cutlass|cublas|nvjet|gemm|triton_(?:poi|red|per|tem|mm)"
-    r"|elementwise|vectorized|Memset|fill_kernel|rocblas|Cijk_|tensile|cudnn|miopen|flash_",
+    r"at::native::|at_cuda_detail|cub::|cutlass|cublas|nvjet|gemm|^triton_[a-z]{2,4}_(?:fused|tem)"
+    r"|elementwise|vectorized|Memset|fill_kernel|rocblas|Cijk_|tensile|cudnn|miopen|flash|split_?kv|attention|(?:^|[^a-z])(?:fmha|mla|attn|topk|moe_align)"
+    r"|_copy_(?:in|out)(?:_|$)",
     re.IGNORECASE,
 )
 """Kernels that an operator runs beside those that communicate."""
@@ -151,7 +157,7 @@ def is_general(kernel: str) -> bool:
 @lru_cache(maxsize=_CACHED)
 def may_communicate(kernel: str) -> bool:
     """Whether the name of a kernel that is not known looks like communication."""
-    return _SIMILAR.search(function_of(kernel)) is not None
+    return _SIMILAR.search(function_of(kernel)) is not None and not is_general(kernel)
 
 
 _OPS = (

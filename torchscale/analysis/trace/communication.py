@@ -55,12 +55,12 @@ def about_communication(trace: Trace) -> list[str]:
     if sum(similar.values()) >= _LEAST_SHARE:
         return [f"kernels that look like communication count as compute: {_listed(similar)}"]
     silent = [rank for rank in trace.ranks if rank.on_device and not _communicates(rank)]
-    if silent and any(rank.backend for rank in silent):
-        return [
-            f"{len(silent)} of {len(trace.ranks)} ranks recorded no communication, though they are "
-            "in a process group"
-        ]
-    return []
+    if not silent:
+        return []
+    return [
+        f"{len(silent)} of {len(trace.ranks)} ranks recorded no communication that is known here; "
+        "if they do communicate, it counts as compute"
+    ]
 
 
 def _communicates(rank: RankTrace) -> bool:

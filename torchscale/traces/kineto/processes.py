@@ -15,6 +15,8 @@ _RANK = re.compile(r"(?:rank|worker)[ _:#=-]*(\d{1,6})", re.IGNORECASE)
 _BRACKETED = re.compile(r"\s*\[([^\]]{1,80})\]")
 """``[TP00] 4000``, ``[TP01-PP00] 0``: sglang's merged profiles."""
 _DIMENSION = re.compile(r"([A-Za-z]+)[ _:=-]?(\d{1,6})")
+_ORDER = {"NODE": 0, "PP": 1, "DP": 2, "CP": 4, "SP": 4, "EP": 5, "TP": 6}
+_UNKNOWN = 3
 _NUMBER = re.compile(r"(\d{1,15})\s*$")
 _LEAST_SHARE = 0.01
 """A rank that opened a context on another device leaves a fill or two there; a device with less of
@@ -56,21 +58,32 @@ def device_of(pid: int | str) -> int:
 
 def ranks_of(labels: Sequence[str]) -> list[int]:
     """The rank of each label: its number where one dimension alone differs (``TP00``, ``TP01``),
-    else its place in the order of all numbers."""
+    else its place in the order in which launchers number ranks: stages of a pipeline outermost,
+    tensor parallelism innermost."""
     found = [_dimensions(label) for label in labels]
+    names = [name for name, _ in max(found, key=len)]
     differing = [
-        [numbers[place] for numbers in found]
-        for place in range(min(map(len, found)))
-        if len({numbers[place] for numbers in found}) > 1
+        numbers
+        for name in names
+        if len(set(numbers := [dict(dimensions).get(name, 0) for dimensions in found])) > 1
     ]
     if len(differing) == 1 and len(set(differing[0])) == len(labels):
         return differing[0]
-    ordered = sorted(range(len(labels)), key=lambda place: (found[place], labels[place]))
+    ordered = sorted(
+        range(len(labels)), key=lambda place: (_outermost(found[place]), labels[place])
+    )
     return [ordered.index(place) for place in range(len(labels))]
 
 
-def _dimensions(label: str) -> list[int]:
-    return [int(number) for _, number in _DIMENSION.findall(label)]
+def _dimensions(label: str) -> list[tuple[str, int]]:
+    return [(name.upper(), int(number)) for name, number in _DIMENSION.findall(label)]
+
+
+def _outermost(dimensions: Sequence[tuple[str, int]]) -> list[int]:
+    """The numbers of a label in the order of its dimensions, the outermost first; those that are
+    not known stay where they are, before tensor parallelism."""
+    ordered = sorted(dimensions, key=lambda item: _ORDER.get(item[0], _UNKNOWN))
+    return [number for _, number in ordered]
 
 
 def main_devices(

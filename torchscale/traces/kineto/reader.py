@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -30,6 +31,7 @@ process."""
 
 def is_kineto(beginning: bytes) -> bool:
     """Whether a file that starts like this is a Chrome trace."""
+    beginning = beginning.removeprefix(codecs.BOM_UTF8)
     return EVENTS_KEY.search(beginning) is not None or (
         beginning.lstrip()[:1] == b"[" and re.search(rb'"ph"\s*:', beginning) is not None
     )
@@ -72,7 +74,8 @@ def _traces(
     info, cpus = header.distributed or DistributedInfo(), header.cpu_info
     numbers, world_size = [_rank(info, source)], info.world_size
     if len(columns) > 1:
-        numbers, world_size = _numbered(columns), max(len(columns), info.world_size or 0)
+        numbers = _numbered(columns)
+        world_size = max(len(columns), max(numbers) + 1, info.world_size or 0)
         notes = (*notes, _about_ranks(columns, numbers, source))
     return [
         RankTrace(

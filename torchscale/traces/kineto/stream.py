@@ -3,6 +3,7 @@ list."""
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -44,7 +45,8 @@ def header_before(text: bytes) -> Header | None:
     if key is None:
         return None
     try:
-        return decode_header(text[: key.start()] + b'"traceEvents": []}', Counter())
+        before = text[: key.start()].removeprefix(codecs.BOM_UTF8)
+        return decode_header(before + b'"traceEvents": []}', Counter())
     except (ValueError, RecursionError):
         return None
 
@@ -114,7 +116,7 @@ class EventStream:
 
     def _open(self) -> bytes:
         """Read up to the first event; returns what follows the opening bracket."""
-        text = self._file.read(_PIECE_BYTES)
+        text = self._file.read(_PIECE_BYTES).removeprefix(codecs.BOM_UTF8)
         if text.lstrip()[:1] == b"[":  # the bare list that Chrome also accepts
             return text.lstrip()[1:]
         while (key := EVENTS_KEY.search(text)) is None:

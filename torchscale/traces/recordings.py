@@ -238,10 +238,13 @@ def _distinct(ranks: list[RankTrace]) -> list[RankTrace]:
     which = ", ".join(sources[:_MAX_SHOWN])
     if len(sources) > _MAX_SHOWN:
         which = f"{which} and {len(sources) - _MAX_SHOWN} more"
-    raise TraceError(
-        f"rank {twice} is there more than once: {which}",
-        hint="name the recordings of one run, one a rank",
-    )
+    hint = "name the recordings of one run, one a rank"
+    if any(rank.is_of_merged_file for rank in ranks if rank.rank == twice):
+        hint = (
+            "a file that several ranks were merged into numbers them by itself; merge all ranks of "
+            "the job into one file, or give the file of each rank"
+        )
+    raise TraceError(f"rank {twice} is there more than once: {which}", hint=hint)
 
 
 def _read_exports(paths: list[Path], reading: Reading) -> tuple[list[RankTrace], list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from torchscale.errors import TraceError
 from torchscale.schema.profiles.finding import FindingKind
 from torchscale.schema.profiles.span import RankTrace, SpanKind, Trace
 from torchscale.traces.kineto.reader import read_kineto
+from torchscale.traces.recordings import find_recordings, read_recordings
 
 STEPS = 24
 PERIOD = 20_000.0
@@ -250,6 +252,15 @@ def test_ranks_of_several_dimensions_are_numbered_as_launchers_do() -> None:
 def test_ranks_beyond_the_first_node_are_of_a_larger_job() -> None:
     events = [*named(rank_events(), "[TP04] {}"), *named(rank_events(), "[TP05] {}")]
     assert [rank.world_size for rank in read(kineto(events, rank=None))] == [6, 6]
+
+
+def test_two_merged_files_of_one_job_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    for stage in range(2):
+        events = [*named(rank_events(), "[TP00] {}"), *named(rank_events(), "[TP01] {}")]
+        (tmp_path / f"pp{stage}.json").write_text(kineto(events, rank=None))
+    with pytest.raises(TraceError, match="rank 0 is there more than once") as caught:
+        read_recordings(find_recordings([tmp_path]))
+    assert "merge all ranks" in (caught.value.hint or "")
 
 
 def test_a_byte_order_mark_is_none_of_the_trace() -> None:

@@ -216,6 +216,7 @@ class RankTrace:
             was not recorded.
         cpu_use: ``None`` where the trace does not say.
         notes: What of the file was not understood.
+        is_of_merged_file: Whether its number is its place among the ranks of one file.
     """
 
     rank: int
@@ -232,6 +233,7 @@ class RankTrace:
     peak_bytes: int | None = None
     cpu_use: CpuUse | None = None
     notes: tuple[str, ...] = ()
+    is_of_merged_file: bool = False
 
 
 @dataclass(frozen=True)

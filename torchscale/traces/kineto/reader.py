@@ -93,6 +93,7 @@ def _traces(
             peak_bytes=one.peak_bytes,
             cpu_use=None if cpus is None else CpuUse(cpus.threads, frozenset(cpus.cpus)),
             notes=notes,
+            is_of_merged_file=len(columns) > 1,
         )
         for number, one in zip(numbers, columns, strict=True)
     ]

@@ -53,6 +53,9 @@ STEP_RATES = [
     "iterationsPerSecond",
     "steps-per-second",
     "Hz",
+    "`it/s`",
+    "it∕s",
+    "microsteps/s",
 ]
 STEP_TIMES = {
     "s/it": 1.0,
@@ -104,6 +107,8 @@ NO_SAMPLES = {
     "%": "it is a share",
     "MFU": "it is a share",
     "scaling efficiency": "it is a share",
+    "pct": "it is a share",
+    "$/step": "it is no rate",
     "W": "it is power or energy",
     "kJ": "it is power or energy",
     "samples/J": "it is per 'j'",
@@ -125,6 +130,7 @@ OF_A_GPU = {
     "tokens/s/accelerator": "tokens/s",
     "tokens/s/chip": "tokens/s",
     "tokens/s/H100": "tokens/s",
+    "tokens/s - per GPU (mean)": "tokens/s - (mean)",
     "tokens_per_second_per_gpu": "tokens_per_second",
     "tokens/GPU/s": "tokens/s",
     "tokens/(s·GPU)": "tokens/s",

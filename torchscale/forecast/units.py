@@ -13,13 +13,14 @@ _OTHER_TIME = (
 )
 _CHIP = r"(?:nvidia|amd|[abhvptl]\d{1,3}[a-z]*|g[bh]\d{3}|mi\d{2,3}[a-z]*|rtx\d{4}|tpu\w*|gaudi\d?)"
 _GPU = (
-    r"(?:(?:gpu|device|dev|chip|accelerator|accel|rank|worker|process|proc|card|npu|xpu|hpu|gcd)"
+    r"(?:(?:device|dev|chip|accelerator|accel|rank|worker|process|proc|card|[dghnitx]pu|[dgm][cl]u|gcd)"
     rf"(?:e?s)?|{_CHIP})"
 )
 """What a rank of a job has one of."""
 _NODE = r"(?:node|host|machine|server|instance|box)(?:e?s)?"
 _STEP = (
-    r"(?:its?|itrs?|iters?|iterations?|steps?|batch(?:es)?|(?:mini|micro)batch(?:es)?|updates?|hz)"
+    r"(?:its?|itrs?|iters?|iterations?|(?:micro|sub)?steps?|"
+    r"(?:mini|micro|macro|global)?batch(?:es)?|updates?|hz)"
 )
 SAMPLE = (
     r"(?:samples?|images?|imgs?|tokens?|toks?|sequences?|seqs?|examples?|sentences?|words?|frames?|"
@@ -30,20 +31,37 @@ _SAMPLED_STEPS = frozenset({"env", "environment", "agent", "actor", "sim", "simu
 """Steps of a simulation are what is learned from, as samples are."""
 _DURATIONS = frozenset({"time", "duration", "latency"})
 _TOTAL = frozenset({"total", "global", "overall", "aggregate", "aggregated", "cluster", "job"})
-_FILLERS = frozenset({"a", "an", "each", "one", "every", "single", "the", "local", "compute"})
+_FILLERS = frozenset(
+    {
+        "a",
+        "an",
+        "each",
+        "one",
+        "every",
+        "single",
+        "the",
+        "local",
+        "compute",
+        "avg",
+        "average",
+        "mean",
+        "median",
+    }
+)
 _ABBREVIATIONS = {"tgs": "tokens/gpu/s"}
 _LONGEST = 200
 """Characters: several times those of any unit."""
 _SI = r"(?:[kmgtpez]i?|kilo|mega|giga|tera|peta|exa)?"
 _NO_COUNTS = (
-    (rf"{_SI}(?:flops?|flopps|ops|macs)", "counts operations, not samples"),
+    (rf"{_SI}(?:flops?|ops?|macs?|iops)", "counts operations, not samples"),
     (rf"{_SI}(?:b|bytes?|bits?|bps)", "counts bytes or bits, not samples"),
     (r"epochs?", "counts epochs, not samples"),
     (
-        r".*%.*|percent|mfu|hfu|utili[sz]ation|efficiency|ratio|fraction|speedup",
+        r".*%.*|percent|mfu|hfu|utili[sz]ation|efficiency|ratio|pct|fraction|speedup",
         "is a share, not a rate",
     ),
     (rf"{_SI}(?:w|watts?|j|joules?|wh)", "is power or energy, not a rate of samples"),
+    (r".*[$€°].*|usd|eur|loss|accuracy|perplexity|ppl", "is no rate"),
     (r"[kmgt]hz", "is a frequency, not a rate of samples"),
     (rf"{_SECOND}|{_OTHER_TIME}|time|duration|latency|elapsed|runtime", "is a time, not a rate"),
 )
@@ -51,7 +69,7 @@ _NO_COUNTS = (
 _MINUS_ONE = r"(?:(?:\^|\*\*)?\s*[({]?[-−]1[)}]?|⁻¹)"
 _INVERSE = re.compile(rf"[\s·⋅*×.]*\b(?P<word>[a-z]+)\s*{_MINUS_ONE}(?!\w)")
 _GLUED = re.compile(rf"(?<=[a-z])per(?={_SECOND}\b|{_GPU}\b)")
-_BRACKETS = str.maketrans("[](){}_", "       ")
+_PLAIN = str.maketrans("[](){}_\"'`|⁄∕÷", "           ///")
 _LEAD = re.compile(r"^[a-z ]*\b(?:throughput|speed|rate)\b[\s:=,]+(?=\S)")
 _PER_FIRST = re.compile(rf"^per\s+(?P<unit>{_GPU}|{_NODE})\b\s*(?P<rest>.+)")
 _ALL = re.compile(rf"(?:/|\bper\b)?\s*\b(?:all|across|over|on all)\s+(?:{_GPU}|{_NODE})\b")
@@ -144,11 +162,11 @@ def is_sample(counted: str) -> bool:
 
 
 def _folded(text: str) -> str:
-    """Lower case without brackets and underscores, and divided by ``/`` and ``per`` alone:
+    """Lower case without brackets, quotes and underscores, and divided by ``/`` and ``per`` alone:
     ``[it.s^-1]`` is ``it/s``."""
     plain = _GLUED.sub(" per ", text.casefold().replace("_", " "))
     plain = _INVERSE.sub(r"/\g<word>", plain.replace("-per-", " per ").replace("per-", "per "))
-    plain = " ".join(plain.translate(_BRACKETS).split()).rstrip(". ")
+    plain = " ".join(plain.translate(_PLAIN).split()).rstrip(". ")
     plain = _per_last(_LEAD.sub("", _per_last(_ALL.sub("", plain))))
     plain = _ABBREVIATIONS.get(plain, plain)
     if plain.count("/") > 1 or " per " in plain:
@@ -258,7 +276,7 @@ def _without_share(text: str, counted: str, share: Share) -> str:
         return plain
     shorter = _PER_UNIT.sub("", plain, count=1)
     if shorter != plain and shorter.strip():
-        return shorter.strip()
+        return shorter.strip(" ,;:-")
     return f"{counted}/s"
 
 

@@ -81,7 +81,6 @@ def test_columns_are_separated_by_commas_semicolons_or_tabs(tmp_path: Path, sepa
         ("images per second per GPU", "images per second", 8),
         ("tokens/GPU/s", "tokens/s", 8),
         ("minidocuments/s", "minidocuments/s", 1),
-        ("TFLOPS", "TFLOPS", 1),
     ],
 )
 def test_units(tmp_path: Path, unit: str, expected: str, factor: int) -> None:

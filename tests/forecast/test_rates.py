@@ -8,7 +8,8 @@ import pytest
 
 from torchscale.errors import UsageError
 from torchscale.forecast.measured_table import read_table
-from torchscale.forecast.rates import Kind, parse_unit, throughput_column
+from torchscale.forecast.rates import throughput_column
+from torchscale.forecast.units import Kind, Share, parse_unit
 
 STEP_RATES = [
     "it/s",
@@ -34,7 +35,27 @@ STEP_RATES = [
     "updates/s",
     "it s^-1",
     "it·s⁻¹",
+    "it.s^-1",
+    "steps s**-1",
     "steps",
+    "[it/s]",
+    "(it/s)",
+    "speed (iter/s)",
+    "throughput: steps/s",
+    "grad_steps/s",
+    "gradient steps/s",
+    "train/steps_per_second",
+    "perf/it/s",
+    "train.steps_per_second",
+    "eval_steps_per_second",
+    "optimizer_steps_per_sec",
+    "steps completed per second",
+    "iterationsPerSecond",
+    "steps-per-second",
+    "Hz",
+    "`it/s`",
+    "it∕s",
+    "microsteps/s",
 ]
 STEP_TIMES = {
     "s/it": 1.0,
@@ -57,14 +78,69 @@ SAMPLE_RATES = [
     "sequences per second",
     "examples/sec",
     "words/s",
-    "TFLOPS",
     "1/s",
-    "epochs/s",
+    "requests/s",
+    "documents/s",
+    "env steps/s",
+    "samples/s (bf16)",
+    "samples/s (all GPUs)",
+    "tokens/s total",
+    "perf/tokens_per_second",
     "iterables/s",
     "stepwise-samples/s",
     "",
 ]
 NEITHER = ["ms", "s", "hours", "samples/min", "it/h", "steps per minute", "samples/step", "it/ms"]
+NO_SAMPLES = {
+    "epochs/s": "it counts epochs",
+    "epochs/h": "it counts epochs",
+    "FLOP/s": "it counts operations",
+    "TFLOPS": "it counts operations",
+    "TFLOP/s/GPU": "it counts operations",
+    "model_tflops_per_gpu": "it counts operations",
+    "petaflops": "it counts operations",
+    "B/s": "it counts bytes or bits",
+    "GB/s": "it counts bytes or bits",
+    "MiB/s": "it counts bytes or bits",
+    "bytes per second": "it counts bytes or bits",
+    "Gbit/s": "it counts bytes or bits",
+    "%": "it is a share",
+    "MFU": "it is a share",
+    "scaling efficiency": "it is a share",
+    "pct": "it is a share",
+    "$/step": "it is no rate",
+    "W": "it is power or energy",
+    "kJ": "it is power or energy",
+    "samples/J": "it is per 'j'",
+    "tokens/s/user": "it is per 'user'",
+    "tokens/s (GPU)": "it is per 's gpu'",
+    "samples/s/GPU/node": "it is divided twice",
+    "." * 100_000: "it is a text, not a unit",
+}
+OF_A_GPU = {
+    "images/s/worker": "images/s",
+    "img/sec/dev": "img/sec",
+    "samples/s/device": "samples/s",
+    "samples/s/rank": "samples/s",
+    "samples/s per process": "samples/s",
+    "samples/s/proc": "samples/s",
+    "tokens/s/card": "tokens/s",
+    "tokens/s/NPU": "tokens/s",
+    "tokens/s/xpu": "tokens/s",
+    "tokens/s/accelerator": "tokens/s",
+    "tokens/s/chip": "tokens/s",
+    "tokens/s/H100": "tokens/s",
+    "tokens/s - per GPU (mean)": "tokens/s - (mean)",
+    "tokens_per_second_per_gpu": "tokens_per_second",
+    "tokens/GPU/s": "tokens/s",
+    "tokens/(s·GPU)": "tokens/s",
+    "tokens/GPU-second": "tokens/s",
+    "tok s^-1 GPU^-1": "tok/s",
+    "per-GPU tokens/s": "tokens/s",
+    "throughput/device/samples_per_sec": "throughput/samples_per_sec",
+    "TGS": "tokens/s",
+}
+OF_A_NODE = ["tokens/s/node", "tokens_per_second_per_host", "samples/sec per compute node"]
 
 
 def table(tmp_path: Path, *lines: str) -> Path:
@@ -106,6 +182,39 @@ def test_times_and_rates_of_another_time_are_refused(tmp_path: Path, unit: str) 
     path = table(tmp_path, "gpus,throughput,unit", f"8,100,{unit}", f"16,190,{unit}")
     with pytest.raises(UsageError, match="expected a rate per second, such as samples/s"):
         read_table(path)
+
+
+@pytest.mark.parametrize(("unit", "why"), NO_SAMPLES.items())
+def test_what_counts_no_samples_is_refused(tmp_path: Path, unit: str, why: str) -> None:
+    path = table(tmp_path, "gpus,throughput,unit", f'8,100,"{unit}"', f'16,190,"{unit}"')
+    with pytest.raises(UsageError, match="expected a rate per second, such as samples/s") as caught:
+        read_table(path)
+    assert why in caught.value.message
+
+
+@pytest.mark.parametrize(("unit", "whole"), OF_A_GPU.items())
+def test_rates_of_a_gpu_are_multiplied_by_their_number(
+    tmp_path: Path, unit: str, whole: str
+) -> None:
+    path = table(tmp_path, "gpus,throughput,unit", f"8,100,{unit}", f"16,95,{unit}")
+    (series,), notes = read_table(path)
+    assert [point.throughput for point in series.points] == [800, 1520]
+    assert series.unit == whole
+    assert f"{path}: {unit!r} is of one GPU: multiplied by gpus" in notes
+
+
+@pytest.mark.parametrize("unit", OF_A_NODE)
+def test_rates_of_a_node_are_multiplied_where_the_nodes_are_given(
+    tmp_path: Path, unit: str
+) -> None:
+    assert parse_unit(unit).share is Share.NODE
+    with pytest.raises(UsageError, match="it is of one node") as caught:
+        read_table(table(tmp_path, "gpus,throughput,unit", f"8,100,{unit}", f"16,95,{unit}"))
+    assert caught.value.hint == "or say in a column nodes how many there are"
+    path = table(tmp_path, "gpus,nodes,throughput,unit", f"8,2,100,{unit}", f"16,4,95,{unit}")
+    (series,), notes = read_table(path)
+    assert [point.throughput for point in series.points] == [200, 380]
+    assert f"{path}: {unit!r} is of one node: multiplied by nodes" in notes
 
 
 @pytest.mark.parametrize(
@@ -170,7 +279,16 @@ def test_a_column_per_gpu_is_multiplied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "column", ["it/s", "throughput (it/s)", "throughput_it_s", "steps_per_second", "s/it"]
+    "column",
+    [
+        "it/s",
+        "throughput (it/s)",
+        "throughput_it_s",
+        "steps_per_second",
+        "train/steps_per_second",
+        "grad_steps/s",
+        "s/it",
+    ],
 )
 def test_a_column_of_steps_is_refused(tmp_path: Path, column: str) -> None:
     with pytest.raises(UsageError, match="of a step"):

@@ -58,14 +58,23 @@ def test_a_whole_config(tmp_path: Path) -> None:
         (1, "zero1"),
         (2, {"name": "fsdp", "reshard_after_forward": False}),
         (3, "fsdp"),
+        ("0", "ddp"),
+        ("2", {"name": "fsdp", "reshard_after_forward": False}),
+        (3.0, "fsdp"),
     ],
 )
-def test_stages(tmp_path: Path, stage: int, strategy: object) -> None:
+def test_stages(tmp_path: Path, stage: float | str, strategy: object) -> None:
     translation = deepspeed(tmp_path, zero_optimization={"stage": stage})
     assert translation.data["parallel"] == {"strategy": strategy}
 
 
-@pytest.mark.parametrize("stage", [4, "three", None, [3]])
+def test_a_stage_as_text_offloads_as_well(tmp_path: Path) -> None:
+    section = {"stage": "3", "offload_param": {"device": "cpu"}}
+    translation = deepspeed(tmp_path, zero_optimization=section)
+    assert translation.data["parallel"] == {"strategy": {"name": "fsdp", "offload": True}}
+
+
+@pytest.mark.parametrize("stage", [4, "4", "three", True, None, [3]])
 def test_no_stage(tmp_path: Path, stage: object) -> None:
     translation = deepspeed(tmp_path, zero_optimization={"stage": stage, "x": 1})
     assert "parallel" not in translation.data

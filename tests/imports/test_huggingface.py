@@ -132,6 +132,19 @@ machine_rank: 0
             "fsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}",
             {"name": "fsdp", "shard": 8},
         ),
+        *(
+            (
+                "FSDP",
+                f"fsdp_config: {{fsdp_sharding_strategy: {word}}}",
+                {"name": "fsdp", "shard": 8, "reshard_after_forward": False},
+            )
+            for word in ("HYBRID_SHARD_ZERO2", "5", "'5'", "_HYBRID_SHARD_ZERO2")
+        ),
+        (
+            "FSDP",
+            "fsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD, fsdp_reshard_after_forward: no}",
+            {"name": "fsdp", "shard": 8, "reshard_after_forward": False},
+        ),
         (
             "DEEPSPEED",
             "deepspeed_config: {zero_stage: 3, offload_param_device: cpu}",
@@ -154,6 +167,38 @@ def test_accelerates_strategies(tmp_path: Path, kind: str, more: str, strategy: 
     assert translation.data["launch"] == {"nodes": 2}
     assert translation.missing[0].startswith("this config of accelerate names no model")
     loaded(tmp_path, translation)
+
+
+@pytest.mark.parametrize("key", ["fsdp_sharding_strategy", "fsdp_reshard_after_forward"])
+def test_a_sharding_strategy_that_is_unknown_is_left_out_by_name(tmp_path: Path, key: str) -> None:
+    text = ACCELERATE.format(kind="FSDP", precision="bf16", more=f"fsdp_config: {{{key}: SHARD_X}}")
+    translation = translate(tmp_path, text)
+    assert translation.data["parallel"] == {"strategy": "fsdp"}
+    assert translation.left_out[f"fsdp_config.{key}"].startswith("shard_x: expected one of full_")
+
+
+def test_parameters_that_are_not_sharded_are_not_offloaded(tmp_path: Path) -> None:
+    more = "fsdp_config: {fsdp_sharding_strategy: NO_SHARD, fsdp_offload_params: true}"
+    translation = translate(tmp_path, ACCELERATE.format(kind="FSDP", precision="bf16", more=more))
+    assert translation.data["parallel"] == {"strategy": "ddp"}
+    assert "fsdp_config.fsdp_offload_params" in translation.left_out
+
+
+def test_nodes_that_do_not_divide_the_devices_give_no_group(tmp_path: Path) -> None:
+    more = "fsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD_ZERO2}"
+    text = ACCELERATE.format(kind="FSDP", precision="bf16", more=more).replace("16\n", "15\n")
+    translation = translate(tmp_path, text)
+    strategy = {"name": "fsdp", "reshard_after_forward": False}
+    assert translation.data["parallel"] == {"strategy": strategy}
+    assert any("shard: GPUs of a node" in note for note in translation.notes)
+
+
+def test_a_word_of_a_trainers_fsdp_that_is_unknown_is_left_out_by_name(tmp_path: Path) -> None:
+    text = "model_name_or_path: gpt2\nfsdp: hybrid_shard_zero2 auto_wrap turbo\n"
+    translation = translate(tmp_path, text)
+    strategy = {"name": "fsdp", "reshard_after_forward": False}
+    assert translation.data["parallel"] == {"strategy": strategy}
+    assert list(translation.left_out) == ["fsdp.turbo"]
 
 
 @pytest.mark.parametrize(

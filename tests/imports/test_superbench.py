@@ -182,3 +182,12 @@ def test_inference_and_other_frameworks_are_left_out(tmp_path: Path) -> None:
     assert translation.data["models"] == ["bert-base"]
     assert "torchscale measures training" in translation.left_out["superbench.benchmarks.a"]
     assert "PyTorch" in translation.left_out["superbench.benchmarks.b"]
+
+
+def test_a_benchmark_that_is_enabled_and_not_there_is_named(tmp_path: Path) -> None:
+    text = WHOLE.replace("enable: null", "enable: [vision_models, audio_models]")
+    translation = translate(tmp_path, text)
+    assert "no benchmark of this name" in translation.left_out["superbench.enable.audio_models"]
+    assert "superbench.enable.vision_models" not in translation.left_out
+    without_effect = [note for note in translation.notes if note.startswith("without effect")]
+    assert not any("superbench.enable" in note for note in without_effect)

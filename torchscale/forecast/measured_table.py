@@ -30,8 +30,8 @@ _SEPARATORS = (",", ";", "\t")
 
 @dataclass(frozen=True)
 class _Row:
-    """A line of the table; ``rate`` is of all GPUs, ``batch`` what a rate of steps was multiplied
-    by."""
+    """A line of the table; ``rate`` is of all GPUs, ``multiplied`` says by what it was
+    multiplied."""
 
     line: int
     series: str
@@ -42,7 +42,7 @@ class _Row:
     unit: str
     work: float | None
     link: str | None
-    batch: str
+    multiplied: str
 
 
 def read_table(
@@ -67,7 +67,8 @@ def read_table(
         raise UsageError(
             f"{path}: no measurements", hint=f"write a line for each launch under {_COLUMNS}"
         )
-    notes = [f"{path}: {batch}" for batch in dict.fromkeys(row.batch for row in rows) if batch]
+    said = dict.fromkeys(row.multiplied for row in rows if row.multiplied)
+    notes = [f"{path}: {text}" for text in said]
     by_series: dict[str, list[_Row]] = {}
     for row in rows:
         by_series.setdefault(row.series, []).append(row)
@@ -164,7 +165,7 @@ def _row(where: str, line: int, values: Mapping[str, str]) -> _Row:
     if name:
         batch = (name, _number(where, name, values[name]))
     throughput = _number(where, "throughput", values["throughput"])
-    rate = rate_of_samples(where, throughput, values["unit"], gpus, batch)
+    rate = rate_of_samples(where, throughput, values["unit"], batch, gpus=gpus, nodes=nodes)
     work, unit = None, strip_control(rate.unit)
     if works:
         work = _number(where, works[0], values[works[0]])
@@ -179,7 +180,7 @@ def _row(where: str, line: int, values: Mapping[str, str]) -> _Row:
         unit=unit,
         work=work,
         link=values.get("link") or None,
-        batch=rate.batch,
+        multiplied=rate.multiplied,
     )
 
 

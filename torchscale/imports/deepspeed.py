@@ -8,7 +8,7 @@ from torchscale.config.translate import Translation
 from torchscale.config.yaml_reader import Data
 from torchscale.imports.batches import place_batches
 from torchscale.imports.names import OPTIMIZERS
-from torchscale.imports.worksheet import Worksheet, is_on, with_options
+from torchscale.imports.worksheet import Worksheet, is_on, whole_of, with_options
 
 _KEYS = (
     "train_micro_batch_size_per_gpu",
@@ -79,6 +79,7 @@ def place_stage(sheet: Worksheet, stage: Data, source: str, *, offload: bool) ->
     pass.
     """
     strategy: Data = None
+    stage = _stage_number(stage)
     if isinstance(stage, int) and stage in NO_STRATEGY:
         strategy = NO_STRATEGY[stage]
     elif stage in (2, 3):
@@ -94,9 +95,16 @@ def place_stage(sheet: Worksheet, stage: Data, source: str, *, offload: bool) ->
     sheet.place("parallel.strategy", strategy, source)
 
 
+def _stage_number(stage: Data) -> Data:
+    """``"2"`` is 2; a switch, which Python counts as 0 or 1, is no stage."""
+    if isinstance(stage, bool):
+        return str(stage)
+    return whole_of(stage)
+
+
 def _stage(sheet: Worksheet, above: str) -> None:
     section = f"{above}zero_optimization"
-    stage = sheet.take(f"{section}.stage")
+    stage = _stage_number(sheet.take(f"{section}.stage"))
     offload = False
     for part in ("offload_optimizer", "offload_param"):
         device = sheet.take_word(f"{section}.{part}.device")

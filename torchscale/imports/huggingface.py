@@ -8,9 +8,10 @@ from torchscale.config.translate import Translation
 from torchscale.config.yaml_reader import Data
 from torchscale.imports.batches import place_batches
 from torchscale.imports.deepspeed import place_deepspeed, place_stage
+from torchscale.imports.fsdp import place_accelerate_fsdp, place_trainer_fsdp
 from torchscale.imports.models import hub_model
 from torchscale.imports.names import OPTIMIZERS, PRECISIONS
-from torchscale.imports.worksheet import Worksheet, as_list, is_on, with_options
+from torchscale.imports.worksheet import Worksheet, is_on
 
 _MODEL_KEYS = ("model_name_or_path", "base_model", "model_name", "model_id", "model")
 _TRAINER_KEYS = (
@@ -40,12 +41,6 @@ _STRATEGIES: Mapping[str, str] = {
     "multi_npu": "ddp",
 }
 """accelerate's ``distributed_type`` → a strategy; FSDP, DEEPSPEED and others have sections."""
-_SHARDING: Mapping[str, str] = {
-    "1": "full_shard",
-    "2": "shard_grad_op",
-    "3": "no_shard",
-    "4": "hybrid_shard",
-}
 
 
 def is_trainer(data: Mapping[str, Data]) -> bool:
@@ -100,7 +95,7 @@ def place_trainer(sheet: Worksheet, above: str = "", batch: int | None = None) -
             sheet.differ(f"all parameters are trained: there {key} is {word}")
     _switches(sheet, above)
     _optimizer(sheet, above)
-    _trainer_strategy(sheet, above)
+    place_trainer_fsdp(sheet, f"{above}fsdp")
     if sheet.has(f"{above}deepspeed"):
         if sheet.take(f"{above}deepspeed") is None:
             place_deepspeed(sheet, f"{above}deepspeed.")
@@ -139,37 +134,6 @@ def _optimizer(sheet: Worksheet, above: str) -> None:
             sheet.place("training.fused", value=True)
 
 
-def _trainer_strategy(sheet: Worksheet, above: str) -> None:
-    """``fsdp: full_shard auto_wrap offload``."""
-    words = [word for part in as_list(sheet.take(f"{above}fsdp")) for word in str(part).split()]
-    if not words:
-        return
-    sharding = next((word for word in words if word in _SHARDING.values()), "")
-    if not sharding:
-        sheet.leave(f"{above}fsdp", f"{' '.join(words)}: see parallel.strategy")
-        return
-    _place_sharding(sheet, sharding, f"{above}fsdp", offload="offload" in words, group=None)
-
-
-def _place_sharding(
-    sheet: Worksheet, sharding: str, source: str, *, offload: bool, group: int | None
-) -> None:
-    """FSDP's sharding strategy; ``group``: GPUs of a node, that share a copy under hybrid_shard."""
-    if sharding == "no_shard":
-        sheet.place("parallel.strategy", "ddp", source)
-        return
-    options: dict[str, Data] = {}
-    if sharding == "shard_grad_op":
-        options["reshard_after_forward"] = False
-    if sharding == "hybrid_shard" and group is not None:
-        options["shard"] = group
-    elif sharding == "hybrid_shard":
-        sheet.note("hybrid_shard: set parallel.strategy {name: fsdp, shard: GPUs of a node}")
-    if offload:
-        options["offload"] = True
-    sheet.place("parallel.strategy", with_options("fsdp", options), source)
-
-
 def is_accelerate(data: Mapping[str, Data]) -> bool:
     """Whether a config has the form of accelerate's."""
     return any(key in data for key in _ACCELERATE_KEYS) or (
@@ -187,7 +151,7 @@ def from_accelerate(data: Mapping[str, Data]) -> Translation:
     if nodes is not None and nodes > 1:
         sheet.place("launch.nodes", nodes, "num_machines")
     local = None
-    if count is not None and nodes is not None and nodes > 1:
+    if count is not None and nodes is not None and nodes > 1 and count % nodes == 0:
         local = count // nodes
     word = sheet.take_word("mixed_precision")
     if word == "false":  # YAML 1.1 reads `no` so
@@ -231,7 +195,7 @@ def _accelerate_strategy(sheet: Worksheet, local: int | None, count: int | None)
     if above_one:
         sheet.place("parallel.strategy", {"name": "hybrid", **above_one}, "parallelism_config")
     if kind == "fsdp":
-        _accelerate_fsdp(sheet, local)
+        place_accelerate_fsdp(sheet, local)
     elif kind == "deepspeed":
         _accelerate_deepspeed(sheet)
     elif kind in _STRATEGIES:
@@ -241,25 +205,6 @@ def _accelerate_strategy(sheet: Worksheet, local: int | None, count: int | None)
         sheet.place("parallel.strategy", strategy, "distributed_type")
     elif kind:
         sheet.leave("distributed_type", f"{kind}: see parallel.strategy")
-
-
-def _accelerate_fsdp(sheet: Worksheet, local: int | None) -> None:
-    section = "fsdp_config.fsdp_"
-    sharding = sheet.take_word(f"{section}sharding_strategy") or "full_shard"
-    if sheet.has(f"{section}reshard_after_forward"):
-        value = sheet.take_word(f"{section}reshard_after_forward")
-        sharding = {"true": "full_shard", "false": "shard_grad_op"}.get(value, value)
-    offload = is_on(sheet.take(f"{section}offload_params"))
-    _place_sharding(
-        sheet,
-        _SHARDING.get(sharding, sharding),
-        "distributed_type",
-        offload=offload,
-        group=local,
-    )
-    if is_on(sheet.take(f"{section}activation_checkpointing")):
-        target = "training.activation_checkpointing"
-        sheet.place(target, "full", f"{section}activation_checkpointing")
 
 
 def _accelerate_deepspeed(sheet: Worksheet) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torchscale.catalog.models import MODELS
+from torchscale.catalog.models import MODELS, find_model
 from torchscale.config.messages import unknown_model
 from torchscale.config.translate import Translation
 from torchscale.config.yaml_reader import Data
 from torchscale.imports.models import entry, known_model
 from torchscale.imports.names import DEVICES, STRATEGIES
-from torchscale.imports.worksheet import Worksheet, with_options
+from torchscale.imports.worksheet import Worksheet, as_list, with_options
 
 _DECODERS = ("transformer", "decoder", "gpt", "llm")
 _SIZES = ("small", "medium", "large")
@@ -40,6 +40,8 @@ _DEGREES: Mapping[str, str] = {
     "pipeline_parallel_size": "pipeline",
     "pipeline_stages": "pipeline",
 }
+_COPIES = ("ddp", "zero1", "fsdp")
+"""Strategies of which every device takes a part of the batch."""
 _MICROBATCHES = ("micro_batches", "num_micro_batches", "num_microbatches")
 _GIGABIT_BYTES = 1e9 / 8
 
@@ -69,16 +71,16 @@ def _hardware(sheet: Worksheet) -> None:
     count = sheet.take_whole("hardware.num_devices")
     if count is not None:
         sheet.place("gpu_counts", [count], "hardware.num_devices")
-    rate = sheet.take("hardware.network_bandwidth_gbps")
-    if isinstance(rate, int | float) and rate > 0:
+    rate = sheet.take_number("hardware.network_bandwidth_gbps")
+    if rate is not None:
         sheet.place(
             "hardware.link_bytes_per_second",
-            float(rate) * _GIGABIT_BYTES,
+            rate * _GIGABIT_BYTES,
             "hardware.network_bandwidth_gbps",
         )
-    memory = sheet.take("hardware.memory_per_device_gb")
-    if isinstance(memory, int | float) and memory > 0:
-        sheet.place("memory.limit", f"{memory:g}GiB", "hardware.memory_per_device_gb")
+    memory = sheet.take_number("hardware.memory_per_device_gb")
+    if memory is not None:
+        sheet.place("memory.limit", f"{memory:.15g}GiB", "hardware.memory_per_device_gb")
     sheet.leave_present(
         {"hardware.interconnect": "the link is detected, or named by hardware.link"}
     )
@@ -86,27 +88,71 @@ def _hardware(sheet: Worksheet) -> None:
 
 def _model(sheet: Worksheet) -> None:
     kind, size = sheet.take_word("model.model_type"), sheet.take_word("model.size")
-    options = {
-        here: sheet.take_whole(f"model.{there}")
-        for there, here in _SIZE_KEYS.items()
-        if sheet.has(f"model.{there}")
-    }
     sheet.settle("model.parameters", "follows from layers and width")
-    if not kind and not size:
+    if not kind:
+        if size:
+            sheet.leave("model.size", f"{size}: model.model_type is not set")
         return
-    if kind not in _DECODERS:
-        name = known_model(f"{kind}-{size}") or known_model(kind)
-        if name is None:
-            sheet.leave("model.model_type", unknown_model(kind))
-        else:
-            sheet.place("models", [entry(name, options)], "model.model_type")
+    options = _sizes(sheet)
+    if kind in _DECODERS:
+        _decoder(sheet, size, options)
         return
+    name = known_model(f"{kind}-{size}") or known_model(kind)
+    if name is None:
+        sheet.leave("model.model_type", unknown_model(kind))
+        _leave_sizes(sheet, f"is of {kind}, which is unknown here")
+        return
+    if size and name != known_model(f"{kind}-{size}"):
+        sheet.leave("model.size", f"{size}: {name} has one size here")
+    elif size:
+        sheet.result.renamed["model.size"] = "models"
+    _place_model(sheet, name, options)
+
+
+def _sizes(sheet: Worksheet) -> dict[str, int | None]:
+    """Options of a decoder; the first of several keys that mean the same counts."""
+    options: dict[str, int | None] = {}
+    for there, here in _SIZE_KEYS.items():
+        if not sheet.has(f"model.{there}"):
+            continue
+        value = sheet.take_whole(f"model.{there}")
+        known = options.setdefault(here, value)
+        if value is not None and known not in (None, value):
+            sheet.leave(f"model.{there}", f"{value}: {here} is {known} already")
+        elif known is None:
+            options[here] = value
+    return options
+
+
+def _leave_sizes(sheet: Worksheet, reason: str) -> None:
+    for key in ("size", *_SIZE_KEYS):
+        if sheet.is_given(f"model.{key}"):
+            sheet.leave(f"model.{key}", reason)
+
+
+def _decoder(sheet: Worksheet, size: str, options: dict[str, int | None]) -> None:
     if size and size not in _SIZES:
         sheet.leave("model.size", f"{size}: expected small, medium or large")
     name = f"decoder-{size if size in _SIZES else _SIZES[0]}"
-    sheet.place("models", [entry(name, _with_heads(sheet, name, options))], "model.model_type")
+    _place_model(sheet, name, _with_heads(sheet, name, options))
     if size in _SIZES:
         sheet.result.renamed["model.size"] = "models"
+
+
+def _place_model(sheet: Worksheet, name: str, options: Mapping[str, Data]) -> None:
+    """Place a model, and say which of the file's options it has."""
+    whole = entry(name, options)
+    sheet.place("models", [whole], "model.model_type")
+    facts = find_model(name)
+    known = {} if facts is None else facts.options
+    for there, here in _SIZE_KEYS.items():
+        key = f"model.{there}"
+        if not sheet.is_given(key) or key in sheet.result.left_out:
+            continue
+        if here not in known:
+            sheet.leave(key, f"{name} has no {here} here")
+        elif isinstance(whole, dict) and here in whole:
+            sheet.result.renamed[key] = f"models.{here}"
 
 
 def _with_heads(sheet: Worksheet, name: str, options: dict[str, int | None]) -> Mapping[str, Data]:
@@ -136,14 +182,15 @@ def _strategy(sheet: Worksheet) -> None:
     options: dict[str, Data] = {}
     for key, here in _DEGREES.items():
         degree = sheet.take_whole(section + key)
+        option = _option(name, here)
         if degree is None:
             continue
-        option = _option(name, here)
-        if option:
-            options.setdefault(option, degree)
+        if not option:
+            _leave_degree(sheet, section + key, name, here, degree)
+        elif options.setdefault(option, degree) == degree:
             sheet.result.renamed[section + key] = f"parallel.strategy.{option}"
-        elif degree > 1 and here != "data":
-            sheet.leave(section + key, f"{degree}: {word} is {name} here, which has no {here}")
+        else:
+            sheet.leave(section + key, f"{degree}: {option} is {options[option]} already")
     for key in _MICROBATCHES:
         count = sheet.take_whole(section + key) if name in ("pipeline", "hybrid") else None
         if count is not None:
@@ -157,3 +204,15 @@ def _option(strategy: str, degree: str) -> str:
     if strategy == "hybrid":
         return degree
     return "degree" if strategy == degree else ""
+
+
+def _leave_degree(sheet: Worksheet, key: str, strategy: str, degree: str, value: int) -> None:
+    """Say why a degree has no place; that of all devices is the strategy's own."""
+    counts = as_list(sheet.value("gpu_counts"))
+    if value == 1 or (degree == "data" and strategy in _COPIES and counts in ([], [value])):
+        return
+    others = "strategy hybrid has one"
+    if degree != "data":
+        others = f"strategies {degree} and hybrid have one"
+    reason = f"{value}: strategy {strategy} has no degree of {degree} parallelism; {others}"
+    sheet.leave(key, reason)

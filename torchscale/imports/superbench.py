@@ -58,7 +58,7 @@ def from_superbench(data: Mapping[str, Data]) -> Translation:
     whole = data.get("superbench")
     section: Mapping[str, Data] = whole if isinstance(whole, dict) else {}
     benchmarks = section.get("benchmarks")
-    named = as_list(sheet.take("superbench.enable"))
+    named = _enabled(sheet, section.get("enable"), benchmarks)
     measure: list[str] = []
     for name, benchmark in benchmarks.items() if isinstance(benchmarks, dict) else ():
         path = ("superbench", "benchmarks", name)
@@ -75,6 +75,21 @@ def from_superbench(data: Mapping[str, Data]) -> Translation:
     sheet.settle("superbench.var", "is written out where groups name its anchors")
     sheet.settle("superbench.monitor", "is telemetry here, which samples anyway")
     return sheet.done()
+
+
+def _enabled(sheet: Worksheet, names: Data, benchmarks: Data) -> list[Data]:
+    """The benchmarks that are enabled by name; those that the file does not have are left out."""
+    named = as_list(names)
+    if named:
+        sheet.settle("superbench.enable", "says which benchmarks are translated")
+    else:
+        sheet.take("superbench.enable")
+    there = benchmarks if isinstance(benchmarks, dict) else {}
+    for name in map(str, named):
+        if name not in there:
+            reason = "is enabled, and there is no benchmark of this name"
+            sheet.leave(("superbench", "enable", name), reason)
+    return named
 
 
 def _benchmark(sheet: Worksheet, path: Path, name: str, benchmark: Mapping[str, Data]) -> str:

@@ -3,6 +3,7 @@ wait for one."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from torchscale.config.messages import shown
@@ -42,6 +43,11 @@ class Worksheet:
         parts = _parts(path)
         return any(key[: len(parts)] == parts for key in self._waiting)
 
+    def is_given(self, path: str | Path) -> bool:
+        """Whether the config has this key, or one below it, waiting or not."""
+        parts = _parts(path)
+        return any(key[: len(parts)] == parts for key in self._given)
+
     def take(self, path: str | Path) -> Data:
         """The value of a key, which waits no longer; ``None`` where there is none. ``1e-4`` is a
         number."""
@@ -55,15 +61,23 @@ class Worksheet:
 
     def take_whole(self, path: str | Path) -> int | None:
         """A whole number from 1 to a thousand million; any other value is left out."""
-        value = self.take(path)
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, str) and value.isdecimal() and len(value) <= _DIGITS:
-            value = int(value)
+        value = whole_of(self.take(path))
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST:
             return value
         if value is not None:
             self.leave(path, _unfit(value, "a whole number of at least 1"))
+        return None
+
+    def take_number(self, path: str | Path) -> float | None:
+        """A number above 0, which may be written as text; any other value is left out."""
+        value = self.take(path)
+        number = math.nan
+        if isinstance(value, int | float | str) and not isinstance(value, bool):
+            number = _number(value)
+        if number > 0 and math.isfinite(number):
+            return number
+        if value is not None:
+            self.leave(path, _unfit(value, "a number above 0"))
         return None
 
     def take_word(self, path: str | Path) -> str:
@@ -193,6 +207,15 @@ def is_on(value: Data) -> bool:
     return value is True or (isinstance(value, str) and value.casefold() in ("true", "yes", "on"))
 
 
+def whole_of(value: Data) -> Data:
+    """A whole number that is written as text or with a point, as a number; others as they are."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and value.isdecimal() and len(value) <= _DIGITS:
+        return int(value)
+    return value
+
+
 def with_options(name: str, options: Mapping[str, Data]) -> Data:
     """An entry of a strategy: a plain name where it has no options."""
     if not options:
@@ -243,6 +266,14 @@ def _parts(path: str | Path) -> Path:
 
 def _name(path: str | Path) -> str:
     return one_line(".".join(_parts(path)))
+
+
+def _number(value: float | str) -> float:
+    """As a number; NaN where it is none."""
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return math.nan
 
 
 def _unfit(value: Data, expected: str) -> str:

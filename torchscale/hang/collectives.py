@@ -30,6 +30,7 @@ class GroupLog:
             recorder.
         is_partial: Whether all that is known of it is from logs, which tell neither all members of
             a group nor what each of them called.
+        is_inferred: Whether nothing proves that its ranks are of one group.
     """
 
     name: str
@@ -37,6 +38,7 @@ class GroupLog:
     members: tuple[int, ...]
     calls: Mapping[int, Mapping[int, tuple[CollectiveCall, ...]]]
     is_partial: bool = False
+    is_inferred: bool = False
 
     def last(self, rank: int) -> int:
         """Number of the latest collective that ``rank`` called; 0 for none."""
@@ -95,8 +97,8 @@ class Stall:
 
     @property
     def is_mismatch(self) -> bool:
-        """Whether ranks called different things."""
-        return len(set(self.signatures.values())) > 1
+        """Whether ranks of one group called different things."""
+        return not self.log.is_inferred and len(set(self.signatures.values())) > 1
 
     @property
     def is_passed(self) -> bool:
@@ -154,7 +156,10 @@ def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[
             compared = _compared(logs, {rank: calls.get(rank, {}) for rank in telling}, backend)
             if callers and compared is not None:
                 is_partial = all(logs[rank].is_partial for rank in compared)
-                result.append(GroupLog(name, descriptions[name], members, compared, is_partial))
+                is_inferred = all(logs[rank].groups[name].is_inferred for rank in users)
+                result.append(
+                    GroupLog(name, descriptions[name], members, compared, is_partial, is_inferred)
+                )
     return result
 
 
@@ -237,7 +242,10 @@ def _at_difference(first: Stall, different: Stall) -> Stall:
 
 
 def _first_difference(log: GroupLog, last: int) -> int | None:
-    """The lowest number up to ``last`` that ranks called differently."""
+    """The lowest number up to ``last`` that ranks called differently; ``None`` where they may be of
+    several groups."""
+    if log.is_inferred:
+        return None
     numbers = sorted({number for calls in log.calls.values() for number in calls if number <= last})
     for number in numbers:
         signatures = {log.signature(rank, number) for rank in log.calls} - {None}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from torchscale.hang.job import RankEvidence
 from torchscale.hang.log_files import LogLines, RankLog
@@ -16,12 +17,19 @@ from torchscale.hang.watchdog import (
     RankWatchdog,
 )
 from torchscale.hang.watchdog_calls import collectives_of, fitted, operation_of
+from torchscale.hang.watchdog_groups import (
+    ToldGroup,
+    groups_by_rank,
+    missing_places,
+    rank_aside,
+)
 from torchscale.hang.watchdog_lines import read_watchdogs
-from torchscale.schema.launch.collective_log import CollectiveLog
+from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import RankCondition, StackFrame
 from torchscale.util.units import format_seconds
 
 _MAX_NOTES = 32
+_ASIDE = "is in no collective that failed, as all other ranks are"
 _LOST_PEER = "remote process exited"
 
 
@@ -54,7 +62,15 @@ class WatchdogLogs:
         """
         if not self.named:
             return {}
-        return {rank: self._of_rank(rank, dumped) for rank in ranks}
+        evidence = {rank: self._of_rank(rank, dumped) for rank in ranks}
+        found = rank_aside(self.ranks, len(evidence))
+        if found is None:
+            return evidence
+        aside, group = found
+        for rank in group.places:
+            evidence[rank] = _with_member(evidence[rank], group, aside)
+        evidence[aside] = replace(evidence[aside], silence=_ASIDE)
+        return evidence
 
     @property
     def lost_a_peer(self) -> bool:
@@ -65,12 +81,17 @@ class WatchdogLogs:
             for status in watchdog.groups.values()
         )
 
+    @cached_property
+    def _groups(self) -> dict[tuple[str, int], ToldGroup]:
+        return groups_by_rank(self.ranks)
+
     def _of_rank(self, rank: int, dumped: Sequence[CollectiveLog]) -> RankEvidence:
         watchdog = self.ranks.get(rank)
         silence, problem = "left no line of NCCL's watchdog", "no line of NCCL's watchdog"
         frames: tuple[StackFrame, ...] = ()
-        log = collectives_of(self.ranks, rank)
+        log = None
         if watchdog is not None:
+            log = collectives_of(rank, watchdog, self._groups)
             frames = watchdog.frames
             if watchdog.groups:
                 silence, problem = "left no count of collectives", "no count of its collectives"
@@ -82,6 +103,19 @@ class WatchdogLogs:
         return RankEvidence(
             rank, condition, frames, log, problem, silence=silence, is_from_log=True
         )
+
+
+def _with_member(evidence: RankEvidence, told: ToldGroup, rank: int) -> RankEvidence:
+    """The same where ``rank`` is in a group, too, of which no recorder tells the ranks."""
+    if evidence.log is None or evidence.log.groups[told.name].ranks != told.members:
+        return evidence
+    group = ProcessGroup(
+        evidence.log.groups[told.name].description,
+        tuple(sorted({*told.members, rank})),
+        is_inferred=True,
+    )
+    groups = {**evidence.log.groups, told.name: group}
+    return replace(evidence, log=replace(evidence.log, groups=groups))
 
 
 def read_watchdog_logs(runs: Sequence[Sequence[RankLog]]) -> WatchdogLogs:
@@ -99,7 +133,7 @@ def read_watchdog_logs(runs: Sequence[Sequence[RankLog]]) -> WatchdogLogs:
     if not any(map(_says_something, ranks.values())):
         return WatchdogLogs(files=files)
     assumed = _place_all(ranks)
-    notes = _notes(ranks)
+    notes = [*_notes(ranks), *missing_places(ranks)[:_MAX_NOTES]]
     if assumed:
         notes.append(
             f"lines of {ranks_label(sorted({*assumed}))} name no process group: they are taken for the default one's"

@@ -30,7 +30,7 @@ class GroupLog:
             recorder.
         is_partial: Whether all that is known of it is from logs, which tell neither all members of
             a group nor what each of them called.
-        is_inferred: Whether nothing proves that its ranks are of one group.
+        is_inferred: Whether nothing proves that it is the group of its ranks.
     """
 
     name: str
@@ -39,6 +39,11 @@ class GroupLog:
     calls: Mapping[int, Mapping[int, tuple[CollectiveCall, ...]]]
     is_partial: bool = False
     is_inferred: bool = False
+
+    @property
+    def may_be_several(self) -> bool:
+        """Whether its ranks may be of several groups."""
+        return self.is_inferred and self.description != DEFAULT_GROUP_DESCRIPTION
 
     def last(self, rank: int) -> int:
         """Number of the latest collective that ``rank`` called; 0 for none."""
@@ -98,7 +103,7 @@ class Stall:
     @property
     def is_mismatch(self) -> bool:
         """Whether ranks of one group called different things."""
-        return not self.log.is_inferred and len(set(self.signatures.values())) > 1
+        return not self.log.may_be_several and len(set(self.signatures.values())) > 1
 
     @property
     def is_passed(self) -> bool:
@@ -244,7 +249,7 @@ def _at_difference(first: Stall, different: Stall) -> Stall:
 def _first_difference(log: GroupLog, last: int) -> int | None:
     """The lowest number up to ``last`` that ranks called differently; ``None`` where they may be of
     several groups."""
-    if log.is_inferred:
+    if log.may_be_several:
         return None
     numbers = sorted({number for calls in log.calls.values() for number in calls if number <= last})
     for number in numbers:

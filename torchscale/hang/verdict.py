@@ -126,7 +126,7 @@ def _inferred(job: Job, collective: StuckCollective | None) -> list[str] | None:
             _group_name(log),
         )
         if is_it and log.is_inferred:
-            if len(stall.called) == 1:
+            if len(stall.called) == 1 or not log.may_be_several:
                 return []
             return [
                 f"nothing proves that {ranks_label(stall.called)} are of one group {_group_name(log)}"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from torchscale.catalog.backends import NCCL, is_nccl
 from torchscale.hang.watchdog import (
     DEFAULT_GROUP,
-    UNNAMED_GROUP,
+    UNNAMED,
     FailedWork,
     GroupStatus,
     RankWatchdog,
@@ -53,9 +53,9 @@ def collectives_of(
         if status.failed is None and status.enqueued is None:
             continue
         name = told
-        if told == UNNAMED_GROUP:
-            name = f"? of rank {rank}"
-        groups[name] = _group(name, status.description, told_groups.get((name, rank)))
+        if told in UNNAMED:
+            name = f"{told} of rank {rank}"
+        groups[name] = _group(name, status, told_groups.get((name, rank)))
         calls += _calls(name, status)
     if not groups:
         return None
@@ -90,14 +90,14 @@ def _may_have(log: CollectiveLog, name: str, rank: int) -> bool:
     return not members or rank in members
 
 
-def _group(name: str, description: str, group: ToldGroup | None) -> ProcessGroup:
+def _group(name: str, status: GroupStatus, group: ToldGroup | None) -> ProcessGroup:
     """A group with the ranks that follow from the places of some in it. None of the default group,
     which has all."""
     if name == DEFAULT_GROUP:
-        return ProcessGroup(DEFAULT_GROUP_DESCRIPTION)
+        return ProcessGroup(DEFAULT_GROUP_DESCRIPTION, is_inferred=status.is_assumed)
     if group is None:
-        return ProcessGroup(description, is_inferred=True)
-    return ProcessGroup(description, group.members, is_inferred=not group.is_sure)
+        return ProcessGroup(status.description, is_inferred=True)
+    return ProcessGroup(status.description, group.members, is_inferred=not group.is_sure)
 
 
 def _calls(group: str, status: GroupStatus) -> list[CollectiveCall]:

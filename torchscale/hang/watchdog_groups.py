@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from torchscale.hang.verdict import ranks_label
-from torchscale.hang.watchdog import DEFAULT_GROUP, UNNAMED_GROUP, RankWatchdog
+from torchscale.hang.watchdog import DEFAULT_GROUP, UNNAMED, RankWatchdog
 
 
 @dataclass(frozen=True)
@@ -184,5 +184,5 @@ def _names(ranks: Mapping[int, RankWatchdog]) -> dict[str, str]:
         name: status.description
         for watchdog in ranks.values()
         for name, status in watchdog.groups.items()
-        if status.failed is not None and name not in (DEFAULT_GROUP, UNNAMED_GROUP)
+        if status.failed is not None and name not in {DEFAULT_GROUP, *UNNAMED}
     }

@@ -226,11 +226,12 @@ def _note_status(watchdog: RankWatchdog, text: str, group: re.Match[str]) -> Non
     name, group_rank = _name(group), int(group["rank"])
     if name is None and status is None:
         return
+    is_assumed = name is None
     if name is None:
         name = DEFAULT_GROUP if watchdog.rank == group_rank else UNNAMED_GROUP
     if name not in watchdog.groups and len(watchdog.groups) >= _MAX_GROUPS:
         return
-    known = watchdog.groups.setdefault(name, GroupStatus())
+    known = watchdog.groups.setdefault(name, GroupStatus(is_assumed=is_assumed))
     known.description = known.description or one_line(group["description"] or "")
     known.group_rank = group_rank
     match = at_work or _NUMBER.search(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -11,8 +11,7 @@ from torchscale.hang.log_files import LogLines, RankLog
 from torchscale.hang.verdict import ranks_label
 from torchscale.hang.watchdog import (
     DEFAULT_GROUP,
-    UNNAMED_GROUP,
-    FailedWork,
+    UNNAMED,
     GroupStatus,
     RankWatchdog,
 )
@@ -24,6 +23,7 @@ from torchscale.hang.watchdog_groups import (
     rank_aside,
 )
 from torchscale.hang.watchdog_lines import read_watchdogs
+from torchscale.hang.watchdog_unnamed import place_unnamed
 from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import RankCondition, StackFrame
 from torchscale.util.units import format_seconds
@@ -132,12 +132,8 @@ def read_watchdog_logs(runs: Sequence[Sequence[RankLog]]) -> WatchdogLogs:
             named |= in_run
     if not any(map(_says_something, ranks.values())):
         return WatchdogLogs(files=files)
-    assumed = _place_all(ranks)
-    notes = [*_notes(ranks), *missing_places(ranks)[:_MAX_NOTES]]
-    if assumed:
-        notes.append(
-            f"lines of {ranks_label(sorted({*assumed}))} name no process group: they are taken for the default one's"
-        )
+    assumed = place_unnamed(ranks, max(named | set(ranks)))
+    notes = [*_notes(ranks), *missing_places(ranks)[:_MAX_NOTES], *assumed]
     if lines.cut:
         notes.append(f"of {len(lines.cut)} long logs only the end was read, as of {lines.cut[0]}")
     return WatchdogLogs(ranks, frozenset(named) | set(ranks), tuple(notes), files)
@@ -186,37 +182,6 @@ def _has_gone(ranks: Mapping[int, RankWatchdog], rank: int) -> bool:
     )
 
 
-def _place_all(ranks: Mapping[int, RankWatchdog]) -> list[int]:
-    """Find the group of what failed where no line names it: one in which the same failed on another
-    rank, else the default group, where the rank in the group is the rank of all.
-
-    Returns:
-        Ranks of which the default group is taken.
-    """
-    assumed = []
-    for rank, watchdog in ranks.items():
-        for number, failed in list(watchdog.unplaced.items()):
-            name = UNNAMED_GROUP
-            if failed.group_rank in (None, rank):
-                name = DEFAULT_GROUP
-            name = next(_groups_with(ranks.values(), failed), name)
-            if name == DEFAULT_GROUP:
-                assumed.append(rank)
-            status = watchdog.groups.setdefault(name, GroupStatus(group_rank=failed.group_rank))
-            if status.failed is None:
-                status.failed = failed
-            del watchdog.unplaced[number]
-    return assumed
-
-
-def _groups_with(ranks: Iterable[RankWatchdog], failed: FailedWork) -> Iterator[str]:
-    for watchdog in ranks:
-        for name, status in watchdog.groups.items():
-            same = status.failed is not None and status.failed.number == failed.number
-            if same and status.failed and status.failed.operation == failed.operation:
-                yield name
-
-
 def _notes(ranks: Mapping[int, RankWatchdog]) -> list[str]:
     """A line for all ranks of which the same is said."""
     lines: dict[str, list[int]] = {}
@@ -250,7 +215,7 @@ def _said(name: str, status: GroupStatus) -> str:
             counts += f", last completed {_number(status.completed)}"
         parts.append(counts)
     text = "; ".join(parts)
-    if text and name not in (DEFAULT_GROUP, UNNAMED_GROUP):
+    if text and name not in {DEFAULT_GROUP, *UNNAMED}:
         text += f" (group {status.description or name})"
     return text
 

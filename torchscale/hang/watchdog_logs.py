@@ -22,7 +22,8 @@ from torchscale.hang.watchdog_groups import (
     missing_places,
     rank_aside,
 )
-from torchscale.hang.watchdog_lines import read_watchdogs
+from torchscale.hang.watchdog_lines import read_log
+from torchscale.hang.watchdog_ranks import watchdogs_of_run
 from torchscale.hang.watchdog_unnamed import place_unnamed
 from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import RankCondition, StackFrame
@@ -146,8 +147,8 @@ def _read_run(run: Sequence[RankLog], lines: LogLines) -> tuple[dict[int, RankWa
     ranks: dict[int, RankWatchdog] = {}
     distances: set[int] = set()
     is_shared = False
-    for log in run:
-        found = read_watchdogs(lines.of(log.path), log.rank, is_of_rank=log.is_sure)
+    said = [read_log(lines.of(log.path), is_of_one=log.rank is not None) for log in run]
+    for log, found in zip(run, watchdogs_of_run(run, said), strict=True):
         is_shared = is_shared or len(found) > 1
         for rank, watchdog in found.items():
             if rank not in ranks or not _says_something(ranks[rank]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from torchscale.hang.verdict import ranks_label
 from torchscale.hang.watchdog import DEFAULT_GROUP, UNNAMED, RankWatchdog
@@ -31,7 +32,7 @@ class ToldGroup:
     is_sure: bool
     is_short: bool
 
-    @property
+    @cached_property
     def members(self) -> tuple[int, ...]:
         """The ranks that are told, and those between two where there are as many places as
         ranks."""

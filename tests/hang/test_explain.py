@@ -97,6 +97,15 @@ def waiting(number: int, frames: tuple[StackFrame, ...] = IN_ALL_REDUCE) -> Rank
     return rank(number, [*looped(19), call(20, "all_reduce", done=False)], frames)
 
 
+def test_a_rank_without_a_dump_may_be_missing_beside_those_that_are_named() -> None:
+    ranks = [waiting(0), rank(1, looped(19), IN_OWN_CODE), waiting(2), waiting(3)]
+    assert explain_hang(ranks).confidence is Confidence.HIGH
+    ranks[3] = rank(3, None, ())
+    found = explain_hang(ranks)
+    assert (found.ranks, found.confidence) == ((1,), Confidence.MEDIUM)
+    assert "whether rank 3 called it is not known" in found.evidence
+
+
 @pytest.mark.parametrize("world_size", [2, 4, 8])
 @pytest.mark.parametrize(
     ("frames", "cause", "where"),

@@ -9,7 +9,12 @@ import pytest
 from tests.hang.test_explain import call
 from torchscale.hang.watchdog import DEFAULT_GROUP, FailedWork, GroupStatus, RankWatchdog
 from torchscale.hang.watchdog_calls import collectives_of, fitted
+from torchscale.hang.watchdog_groups import groups_by_rank
 from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
+
+
+def log_of(ranks: dict[int, RankWatchdog], rank: int) -> CollectiveLog | None:
+    return collectives_of(rank, ranks[rank], groups_by_rank(ranks))
 
 
 def says(name: str, status: GroupStatus) -> RankWatchdog:
@@ -23,7 +28,7 @@ def says(name: str, status: GroupStatus) -> RankWatchdog:
         ({4: 0, 5: 1, 7: 3}, (4, 5, 6, 7)),
         ({0: 0, 8: 2}, (0, 8)),
         ({2: 1}, (2,)),
-        ({5: 0, 3: 1}, ()),
+        ({5: 0, 3: 1}, (5,)),
     ],
 )
 def test_members_of_a_group_by_their_places(
@@ -33,7 +38,7 @@ def test_members_of_a_group_by_their_places(
         rank: says("7", GroupStatus(group_rank=place, enqueued=3, completed=3))
         for rank, place in places.items()
     }
-    log = collectives_of(ranks, next(iter(places)))
+    log = log_of(ranks, next(iter(places)))
     assert log is not None and log.groups["7"].ranks == members
 
 
@@ -53,11 +58,10 @@ def test_members_of_a_group_by_their_places(
     ],
 )
 def test_calls_that_follow_from_counts(status: GroupStatus, calls: list[tuple[int, bool]]) -> None:
-    log = collectives_of({0: says(DEFAULT_GROUP, status)}, 0)
+    log = log_of({0: says(DEFAULT_GROUP, status)}, 0)
     assert log is not None and log.is_partial
     assert [(one.sequence, one.is_done) for one in log.calls] == calls
-    assert collectives_of({}, 0) is None
-    assert collectives_of({0: says(DEFAULT_GROUP, GroupStatus())}, 0) is None
+    assert log_of({0: says(DEFAULT_GROUP, GroupStatus())}, 0) is None
 
 
 def test_words_of_a_watchdog_become_those_of_a_recorder_where_they_may_be_the_same() -> None:
@@ -73,7 +77,7 @@ def test_words_of_a_watchdog_become_those_of_a_recorder_where_they_may_be_the_sa
         ("BROADCAST", 64, "broadcast"),
     ):
         failed = FailedWork(7, operation, elements)
-        log = collectives_of({1: says(DEFAULT_GROUP, GroupStatus(failed=failed))}, 1)
+        log = log_of({1: says(DEFAULT_GROUP, GroupStatus(failed=failed))}, 1)
         assert log is not None
         like = fitted(1, log, [dumped])
         assert (like.calls[0].operation, like.calls[0].backend) == (name, "nccl2")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hang.watchdog_text import VERSIONS, Version, asked_to_dump, timed_out
+from torchscale.hang.log_files import RankLog
 from torchscale.hang.watchdog import DEFAULT_GROUP, UNNAMED_GROUP, RankWatchdog
-from torchscale.hang.watchdog_lines import read_watchdogs
+from torchscale.hang.watchdog_lines import read_log
+from torchscale.hang.watchdog_ranks import watchdogs_of_run
 
 
-def read(text: str, rank: int | None = None, *, is_of_rank: bool = True) -> dict[int, RankWatchdog]:
-    return read_watchdogs(text.encode().splitlines(keepends=True), rank, is_of_rank=is_of_rank)
+def read(text: str, rank: int | None = None) -> dict[int, RankWatchdog]:
+    said = read_log(text.encode().splitlines(keepends=True), is_of_one=rank is not None)
+    (found,) = watchdogs_of_run([RankLog(Path("rank.log"), rank)], [said])
+    return found
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
@@ -54,6 +60,16 @@ def test_numbers_within_a_group_are_no_ranks_of_the_job() -> None:
 
 def test_lines_of_others_than_watchdogs_say_nothing() -> None:
     assert read("[rank0]: step 3\n[Rank 1] loss 0.2\nwatchdog of the lab: WorkNCCL(x)\n") == {}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_colours_within_a_line_are_no_part_of_it(version: Version) -> None:
+    plain = timed_out(3, 54, 84, 53, version=version)
+    coloured = plain
+    for word in ("rank3", "Rank 3", "Watchdog", "54", "84", "53"):
+        coloured = coloured.replace(word, f"\x1b[1;36m{word}\x1b[0m")
+    assert coloured != plain
+    assert read(coloured, 3) == read(plain, 3)
 
 
 _PIECES = st.sampled_from(

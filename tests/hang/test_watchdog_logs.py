@@ -382,6 +382,7 @@ def test_logs_without_a_watchdog_are_an_error_that_says_what_is_read(tmp_path: P
     with pytest.raises(UsageError, match=r"its logs \(4\).*NCCL's watchdog") as caught:
         read_directory(tmp_path)
     assert "torchrun's --log-dir" in str(caught.value.hint)
+    assert "(.gz) and UTF-16 are not read" in str(caught.value.hint)
     assert "regular file" not in str(caught.value)
 
 

@@ -75,7 +75,7 @@ def explain_missing(job: Job) -> Autopsy | None:
         confidence = Confidence.MEDIUM
         if waits_unrecorded or not (has_log or all(job.ranks[rank].frames for rank in chosen)):
             confidence = Confidence.LOW
-        elif has_log and few:
+        elif has_log and few and not stall.silent:
             confidence = Confidence.HIGH
         collective = stuck_collective(job, stall, chosen)
         said = ""
@@ -88,6 +88,8 @@ def explain_missing(job: Job) -> Autopsy | None:
             evidence.append(_ENQUEUED)
         if stall.passed is not None:
             evidence = [f"{describe_difference(job, stall.passed)}; it completed all the same"]
+        if has_log and stall.silent:
+            evidence.append(f"whether {ranks_label(stall.silent)} called it is not known")
         return make_verdict(
             job, cause, chosen, confidence, summary, collective=collective, evidence=evidence
         )

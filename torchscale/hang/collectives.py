@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from torchscale.hang.numbering import Numbered, compared
 from torchscale.hang.signatures import COALESCED, Signature, signature_of
 from torchscale.schema.launch.collective_log import (
     DEFAULT_GROUP_DESCRIPTION,
@@ -14,8 +15,6 @@ from torchscale.schema.launch.collective_log import (
     CollectiveLog,
 )
 from torchscale.util.optional import optional
-
-_Numbered = dict[int, tuple[CollectiveCall, ...]]
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,7 @@ class GroupLog:
             recorder.
         is_partial: Whether all that is known of it is from logs, which tell neither all members of
             a group nor what each of them called.
+        is_inferred: Whether nothing proves that it is the group of its ranks.
     """
 
     name: str
@@ -37,6 +37,12 @@ class GroupLog:
     members: tuple[int, ...]
     calls: Mapping[int, Mapping[int, tuple[CollectiveCall, ...]]]
     is_partial: bool = False
+    is_inferred: bool = False
+
+    @property
+    def may_be_several(self) -> bool:
+        """Whether its ranks may be of several groups."""
+        return self.is_inferred and self.description != DEFAULT_GROUP_DESCRIPTION
 
     def last(self, rank: int) -> int:
         """Number of the latest collective that ``rank`` called; 0 for none."""
@@ -95,8 +101,8 @@ class Stall:
 
     @property
     def is_mismatch(self) -> bool:
-        """Whether ranks called different things."""
-        return len(set(self.signatures.values())) > 1
+        """Whether ranks of one group called different things."""
+        return not self.log.may_be_several and len(set(self.signatures.values())) > 1
 
     @property
     def is_passed(self) -> bool:
@@ -151,39 +157,19 @@ def group_logs(logs: Mapping[int, CollectiveLog], world: Sequence[int]) -> list[
             if not ranks and descriptions[name] == DEFAULT_GROUP_DESCRIPTION:
                 members = tuple(world)
             telling = [rank for rank in members if _tells(logs, rank, name)]
-            compared = _compared(logs, {rank: calls.get(rank, {}) for rank in telling}, backend)
-            if callers and compared is not None:
-                is_partial = all(logs[rank].is_partial for rank in compared)
-                result.append(GroupLog(name, descriptions[name], members, compared, is_partial))
+            comparable = compared(logs, {rank: calls.get(rank, {}) for rank in telling}, backend)
+            if callers and comparable is not None:
+                is_partial = all(logs[rank].is_partial for rank in comparable)
+                is_inferred = all(logs[rank].groups[name].is_inferred for rank in users)
+                result.append(
+                    GroupLog(name, descriptions[name], members, comparable, is_partial, is_inferred)
+                )
     return result
 
 
 def _tells(logs: Mapping[int, CollectiveLog], rank: int, group: str) -> bool:
     """Whether there is a log of a rank, and it tells of a group."""
     return rank in logs and (not logs[rank].is_partial or group in logs[rank].groups)
-
-
-def _compared(
-    logs: Mapping[int, CollectiveLog], calls: Mapping[int, _Numbered], backend: str
-) -> Mapping[int, _Numbered] | None:
-    """The calls of a group by a backend, where ranks can be compared by them."""
-    if any(backend in logs[rank].untold for rank in calls):
-        calls = _ended_by_numbers(calls)
-    complete = all(backend not in logs[rank].truncated for rank in calls)
-    return _comparable(calls, complete=complete)
-
-
-def _ended_by_numbers(calls: Mapping[int, _Numbered]) -> dict[int, _Numbered]:
-    """Calls of a backend that does not say when they complete: none has before every rank called
-    it."""
-    called_by_all = min((max(numbered, default=0) for numbered in calls.values()), default=0)
-    return {
-        rank: {
-            number: tuple(replace(call, is_done=number <= called_by_all) for call in of_number)
-            for number, of_number in numbered.items()
-        }
-        for rank, numbered in calls.items()
-    }
 
 
 def find_stalls(groups: Sequence[GroupLog]) -> list[Stall]:
@@ -237,7 +223,10 @@ def _at_difference(first: Stall, different: Stall) -> Stall:
 
 
 def _first_difference(log: GroupLog, last: int) -> int | None:
-    """The lowest number up to ``last`` that ranks called differently."""
+    """The lowest number up to ``last`` that ranks called differently; ``None`` where they may be of
+    several groups."""
+    if log.may_be_several:
+        return None
     numbers = sorted({number for calls in log.calls.values() for number in calls if number <= last})
     for number in numbers:
         signatures = {log.signature(rank, number) for rank in log.calls} - {None}
@@ -246,54 +235,7 @@ def _first_difference(log: GroupLog, last: int) -> int | None:
     return None
 
 
-def _comparable(
-    calls: Mapping[int, _Numbered], *, complete: bool
-) -> Mapping[int, _Numbered] | None:
-    """The collectives under numbers that mean the same on every rank; ``None`` where that cannot be
-    had.
-
-    gloo counts sends and receives of a group with its collectives and does not record them, so that
-    ranks which send unequally often number the same collective differently. Where a number is
-    missing, or ranks differ from the first number on that they all have, collectives are counted
-    from the start instead, if the logs reach back to it.
-    """
-    gaps = any(_has_gaps(numbered, complete=complete) for numbered in calls.values() if numbered)
-    gloo = any(
-        call.backend == "gloo"
-        for numbered in calls.values()
-        for group in numbered.values()
-        for call in group
-    )
-    if not gloo or not (gaps or (not complete and _differ_at_first(calls))):
-        return calls
-    if not complete:
-        return None
-    return {
-        rank: {count: numbered[number] for count, number in enumerate(sorted(numbered), 1)}
-        for rank, numbered in calls.items()
-    }
-
-
-def _has_gaps(numbered: _Numbered, *, complete: bool) -> bool:
-    """Whether numbers are missing, of a log that begins with the first call if it is
-    ``complete``."""
-    before = 0
-    if not complete:
-        before = min(numbered) - 1
-    return len(numbered) < max(numbered) - before
-
-
-def _differ_at_first(calls: Mapping[int, _Numbered]) -> bool:
-    """Whether ranks called differently under the first number that they all have."""
-    if not calls:
-        return False
-    common = set.intersection(*map(set, calls.values()))
-    if not common:
-        return False
-    return len({signature_of(numbered[min(common)]) for numbered in calls.values()}) > 1
-
-
-def _by_group(log: CollectiveLog) -> dict[tuple[str, str], _Numbered]:
+def _by_group(log: CollectiveLog) -> dict[tuple[str, str], Numbered]:
     """Name of a group and backend → number → collectives; coalesced ones share their number."""
     found: dict[tuple[str, str], dict[int, list[CollectiveCall]]] = {}
     for call in log.calls:

@@ -189,7 +189,7 @@ def _nothing_to_read(
         hint="pass a directory with files that torch writes for TORCH_FR_DUMP_TEMP_FILE "
         "(TORCH_NCCL_DEBUG_INFO_TEMP_FILE in older versions), with the logs of the ranks "
         "(torchrun's --log-dir, or files as rank_0.log) in which NCCL's watchdog has written, or "
-        "the launch directory of a cell that hung",
+        "the launch directory of a cell that hung; compressed logs (.gz) and UTF-16 are not read",
     )
 
 

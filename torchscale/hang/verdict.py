@@ -100,6 +100,10 @@ def make_verdict(
             confidence = Confidence.MEDIUM
         if collective is not None and collective.operation == COALESCED:
             confidence = Confidence.LOW
+    inferred = _inferred(job, collective)
+    if inferred is not None:
+        confidence = Confidence.LOW
+        evidence = [*evidence, *inferred]
     positions = tuple(_position(job, rank) for rank in job.ranks)
     return Autopsy(
         cause=cause,
@@ -110,6 +114,24 @@ def make_verdict(
         evidence=(*evidence, *_states(job, positions), *job.notes),
         positions=positions,
     )
+
+
+def _inferred(job: Job, collective: StuckCollective | None) -> list[str] | None:
+    """What is said where the ranks of a collective may be of several groups; ``None`` where they are
+    of one."""
+    for stall in job.stalls:
+        log = stall.log
+        is_it = collective is not None and (collective.sequence, collective.group) == (
+            stall.number,
+            _group_name(log),
+        )
+        if is_it and log.is_inferred:
+            if len(stall.called) == 1 or not log.may_be_several:
+                return []
+            return [
+                f"nothing proves that {ranks_label(stall.called)} are of one group {_group_name(log)}"
+            ]
+    return None
 
 
 def _states(job: Job, positions: Sequence[RankPosition]) -> list[str]:

@@ -11,6 +11,9 @@ DEFAULT_GROUP = "0"
 """Name of the group that ``init_process_group`` makes."""
 UNNAMED_GROUP = "?"
 """In place of the name of another one, where lines have none."""
+UNNAMED_LIKE_DEFAULT = "??"
+"""The same of a second one, in which the rank is the rank of all."""
+UNNAMED = frozenset({UNNAMED_GROUP, UNNAMED_LIKE_DEFAULT})
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class FailedWork:
 @dataclass
 class GroupStatus:
     """What a rank's watchdog says of one process group: numbers of collectives, of which the last
-    that its device has started is -1 where that is not measured. ``None`` where it says none."""
+    that its device has started is -1 where that is not measured. ``None`` where it says none. It
+    ``is_assumed`` where lines do not name the group, and nothing proves which one it is."""
 
     description: str = ""
     group_rank: int | None = None
@@ -47,6 +51,7 @@ class GroupStatus:
     completed: int | None = None
     started: int = -1
     failed: FailedWork | None = None
+    is_assumed: bool = False
 
 
 @dataclass

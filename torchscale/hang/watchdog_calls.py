@@ -10,11 +10,12 @@ from dataclasses import replace
 from torchscale.catalog.backends import NCCL, is_nccl
 from torchscale.hang.watchdog import (
     DEFAULT_GROUP,
-    UNNAMED_GROUP,
+    UNNAMED,
     FailedWork,
     GroupStatus,
     RankWatchdog,
 )
+from torchscale.hang.watchdog_groups import ToldGroup
 from torchscale.schema.launch.collective_log import (
     DEFAULT_GROUP_DESCRIPTION,
     SCHEDULED,
@@ -36,20 +37,25 @@ differ in case alone."""
 _P2P = frozenset({"SEND", "RECV", "RECVANYSOURCE"})
 
 
-def collectives_of(ranks: Mapping[int, RankWatchdog], rank: int) -> CollectiveLog | None:
-    """The collectives that a rank's watchdogs tell of; ``None`` where they tell of none."""
-    watchdog = ranks.get(rank)
-    if watchdog is None:
-        return None
+def collectives_of(
+    rank: int, watchdog: RankWatchdog, told_groups: Mapping[tuple[str, int], ToldGroup]
+) -> CollectiveLog | None:
+    """The collectives that a rank's watchdogs tell of; ``None`` where they tell of none.
+
+    Args:
+        rank: Global rank.
+        watchdog: What they say.
+        told_groups: The groups that are known from places in them, by name and rank.
+    """
     groups: dict[str, ProcessGroup] = {}
     calls: list[CollectiveCall] = []
     for told, status in watchdog.groups.items():
         if status.failed is None and status.enqueued is None:
             continue
         name = told
-        if told == UNNAMED_GROUP:
-            name = f"? of rank {rank}"
-        groups[name] = ProcessGroup(_description(name, status), _members(ranks, name))
+        if told in UNNAMED:
+            name = f"{told} of rank {rank}"
+        groups[name] = _group(name, status, told_groups.get((name, rank)))
         calls += _calls(name, status)
     if not groups:
         return None
@@ -66,7 +72,9 @@ def fitted(rank: int, log: CollectiveLog, dumped: Sequence[CollectiveLog]) -> Co
             if name in groups and rank in group.ranks:
                 groups[name] = group
         for call in other.calls:
-            if call.group in groups and is_nccl(call.backend) and not call.is_p2p:
+            if call.group not in groups or not _may_have(other, call.group, rank):
+                continue
+            if is_nccl(call.backend) and not call.is_p2p:
                 recorded[call.group, call.sequence] = call
     backends = {name: call.backend for (name, _), call in recorded.items()}
     calls = [
@@ -76,33 +84,20 @@ def fitted(rank: int, log: CollectiveLog, dumped: Sequence[CollectiveLog]) -> Co
     return replace(log, calls=tuple(calls), groups=groups)
 
 
-def _description(name: str, status: GroupStatus) -> str:
-    if name == DEFAULT_GROUP:
-        return DEFAULT_GROUP_DESCRIPTION
-    return status.description
+def _may_have(log: CollectiveLog, name: str, rank: int) -> bool:
+    """Whether a rank may be in the group that a recorder has under a name."""
+    members = log.groups.get(name, ProcessGroup()).ranks
+    return not members or rank in members
 
 
-def _members(ranks: Mapping[int, RankWatchdog], name: str) -> tuple[int, ...]:
-    """The ranks of a group that follow from where some are in it: torch sorts them, so that those
-    between two are known where there are as many places as ranks. None of the default group, which
-    has all."""
+def _group(name: str, status: GroupStatus, group: ToldGroup | None) -> ProcessGroup:
+    """A group with the ranks that follow from the places of some in it. None of the default group,
+    which has all."""
     if name == DEFAULT_GROUP:
-        return ()
-    places = {
-        status.group_rank: rank
-        for rank, watchdog in ranks.items()
-        if (status := watchdog.groups.get(name)) is not None and status.group_rank is not None
-    }
-    members: list[int] = []
-    place, last = -1, -1
-    for group_rank, rank in sorted(places.items()):
-        if rank - last == group_rank - place:
-            members += range(last + 1, rank)
-        elif rank <= last:
-            return ()
-        members.append(rank)
-        place, last = group_rank, rank
-    return tuple(members)
+        return ProcessGroup(DEFAULT_GROUP_DESCRIPTION, is_inferred=status.is_assumed)
+    if group is None:
+        return ProcessGroup(status.description, is_inferred=True)
+    return ProcessGroup(status.description, group.members, is_inferred=not group.is_sure)
 
 
 def _calls(group: str, status: GroupStatus) -> list[CollectiveCall]:

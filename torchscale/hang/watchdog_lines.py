@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from torchscale.hang.log_files import MAX_RANKS
 from torchscale.hang.watchdog import (
@@ -30,6 +31,7 @@ _TOKENS = (
     b"failed collective",
 )
 """One of these is in each line of interest."""
+_COLOUR = re.compile(rb"\x1b\[[\d;]{0,40}m")
 _RANK = re.compile(r"\[rank(\d{1,7})\]:")
 _GROUP = re.compile(
     r"\[(?:PG (?:ID )?(?P<id>\d{1,9})(?: PG GUID (?P<guid>[^\s(\]]{1,80}))?"
@@ -61,60 +63,30 @@ _LAST_WORDS = ("terminated with exception", "taking the entire process down")
 """What a watchdog says of a process that it ends."""
 
 
-def read_watchdogs(
-    lines: Iterable[bytes], file_rank: int | None, *, is_of_rank: bool = True
-) -> dict[int, RankWatchdog]:
-    """What the watchdogs in one log say, by global rank.
-
-    Args:
-        lines: Of the log.
-        file_rank: The rank whose log it is, where that is known: lines may say another.
-        is_of_rank: Whether it is sure that the log is of one rank alone.
-    """
-    reader = _Reader(is_of_one=file_rank is not None)
-    for line in lines:
-        reader.read(line)
-    own = reader.own
-    if not own or reader.ranks or file_rank is None:
-        return reader.ranks
-    if len(own) > 1 and not is_of_rank:
-        return {rank: _named_group(watchdog, rank) for rank, watchdog in own.items()}
-    watchdog = _joined(own.values())
-    default = watchdog.groups.get(DEFAULT_GROUP)
-    if default is not None and default.group_rank is not None:
-        return {default.group_rank: watchdog}
-    return {file_rank: _named_group(watchdog, file_rank)}
-
-
-def _named_group(watchdog: RankWatchdog, rank: int) -> RankWatchdog:
-    """The same with the group that has no name as the default group, where the rank in it is the
-    rank of all."""
-    status = watchdog.groups.get(UNNAMED_GROUP)
-    if status is not None and status.group_rank == rank:
-        watchdog.groups[DEFAULT_GROUP] = watchdog.groups.pop(UNNAMED_GROUP)
-    return watchdog
-
-
-def _joined(watchdogs: Iterable[RankWatchdog]) -> RankWatchdog:
-    """What is said of one rank under its numbers in several groups."""
-    joined = RankWatchdog()
-    for one in watchdogs:
-        joined.groups = {**one.groups, **joined.groups}
-        joined.unplaced = {**one.unplaced, **joined.unplaced}
-        joined.frames = joined.frames or one.frames
-        joined.failed_at = one.failed_at if joined.failed_at is None else joined.failed_at
-        joined.exited_at = one.exited_at if joined.exited_at is None else joined.exited_at
-    return joined
-
-
-class _Reader:
-    """Reads one log, line by line.
+@dataclass(frozen=True)
+class SaidInLog:
+    """What the watchdogs in one log say.
 
     Attributes:
-        ranks: What lines say of the global ranks that they name.
+        ranks: Of the global ranks that lines name.
         own: What lines without a global rank say of the rank whose log it is, by the rank in a
             group that they name.
     """
+
+    ranks: dict[int, RankWatchdog]
+    own: dict[int, RankWatchdog]
+
+
+def read_log(lines: Iterable[bytes], *, is_of_one: bool) -> SaidInLog:
+    """What the watchdogs in one log say; it ``is_of_one`` where its name has a rank."""
+    reader = _Reader(is_of_one=is_of_one)
+    for line in lines:
+        reader.read(line)
+    return SaidInLog(reader.ranks, reader.own)
+
+
+class _Reader:
+    """Reads one log, line by line; its attributes are those of :class:`SaidInLog`."""
 
     def __init__(self, *, is_of_one: bool) -> None:
         self.ranks: dict[int, RankWatchdog] = {}
@@ -124,6 +96,8 @@ class _Reader:
 
     def read(self, line: bytes) -> None:
         """Note what a line says, if it is one of a watchdog."""
+        if b"\x1b" in line:
+            line = _COLOUR.sub(b"", line)
         if self._in_stack is not None and self._reads_frame(line):
             return
         if not any(token in line for token in _TOKENS):
@@ -226,11 +200,12 @@ def _note_status(watchdog: RankWatchdog, text: str, group: re.Match[str]) -> Non
     name, group_rank = _name(group), int(group["rank"])
     if name is None and status is None:
         return
+    is_assumed = name is None
     if name is None:
         name = DEFAULT_GROUP if watchdog.rank == group_rank else UNNAMED_GROUP
     if name not in watchdog.groups and len(watchdog.groups) >= _MAX_GROUPS:
         return
-    known = watchdog.groups.setdefault(name, GroupStatus())
+    known = watchdog.groups.setdefault(name, GroupStatus(is_assumed=is_assumed))
     known.description = known.description or one_line(group["description"] or "")
     known.group_rank = group_rank
     match = at_work or _NUMBER.search(text)

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from torchscale.hang.job import RankEvidence
 from torchscale.hang.log_files import LogLines, RankLog
 from torchscale.hang.verdict import ranks_label
 from torchscale.hang.watchdog import (
     DEFAULT_GROUP,
-    UNNAMED_GROUP,
-    FailedWork,
+    UNNAMED,
     GroupStatus,
     RankWatchdog,
 )
 from torchscale.hang.watchdog_calls import collectives_of, fitted, operation_of
-from torchscale.hang.watchdog_lines import read_watchdogs
-from torchscale.schema.launch.collective_log import CollectiveLog
+from torchscale.hang.watchdog_groups import (
+    ToldGroup,
+    groups_by_rank,
+    missing_places,
+    rank_aside,
+)
+from torchscale.hang.watchdog_lines import read_log
+from torchscale.hang.watchdog_ranks import watchdogs_of_run
+from torchscale.hang.watchdog_unnamed import place_unnamed
+from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import RankCondition, StackFrame
 from torchscale.util.units import format_seconds
 
 _MAX_NOTES = 32
+_ASIDE = "is in no collective that failed, as all other ranks are"
 _LOST_PEER = "remote process exited"
 
 
@@ -54,7 +63,15 @@ class WatchdogLogs:
         """
         if not self.named:
             return {}
-        return {rank: self._of_rank(rank, dumped) for rank in ranks}
+        evidence = {rank: self._of_rank(rank, dumped) for rank in ranks}
+        found = rank_aside(self.ranks, len(evidence))
+        if found is None:
+            return evidence
+        aside, group = found
+        for rank in group.places:
+            evidence[rank] = _with_member(evidence[rank], group, aside)
+        evidence[aside] = replace(evidence[aside], silence=_ASIDE)
+        return evidence
 
     @property
     def lost_a_peer(self) -> bool:
@@ -65,12 +82,17 @@ class WatchdogLogs:
             for status in watchdog.groups.values()
         )
 
+    @cached_property
+    def _groups(self) -> dict[tuple[str, int], ToldGroup]:
+        return groups_by_rank(self.ranks)
+
     def _of_rank(self, rank: int, dumped: Sequence[CollectiveLog]) -> RankEvidence:
         watchdog = self.ranks.get(rank)
         silence, problem = "left no line of NCCL's watchdog", "no line of NCCL's watchdog"
         frames: tuple[StackFrame, ...] = ()
-        log = collectives_of(self.ranks, rank)
+        log = None
         if watchdog is not None:
+            log = collectives_of(rank, watchdog, self._groups)
             frames = watchdog.frames
             if watchdog.groups:
                 silence, problem = "left no count of collectives", "no count of its collectives"
@@ -82,6 +104,19 @@ class WatchdogLogs:
         return RankEvidence(
             rank, condition, frames, log, problem, silence=silence, is_from_log=True
         )
+
+
+def _with_member(evidence: RankEvidence, told: ToldGroup, rank: int) -> RankEvidence:
+    """The same where ``rank`` is in a group, too, of which no recorder tells the ranks."""
+    if evidence.log is None or evidence.log.groups[told.name].ranks != told.members:
+        return evidence
+    group = ProcessGroup(
+        evidence.log.groups[told.name].description,
+        tuple(sorted({*told.members, rank})),
+        is_inferred=True,
+    )
+    groups = {**evidence.log.groups, told.name: group}
+    return replace(evidence, log=replace(evidence.log, groups=groups))
 
 
 def read_watchdog_logs(runs: Sequence[Sequence[RankLog]]) -> WatchdogLogs:
@@ -98,12 +133,8 @@ def read_watchdog_logs(runs: Sequence[Sequence[RankLog]]) -> WatchdogLogs:
             named |= in_run
     if not any(map(_says_something, ranks.values())):
         return WatchdogLogs(files=files)
-    assumed = _place_all(ranks)
-    notes = _notes(ranks)
-    if assumed:
-        notes.append(
-            f"lines of {ranks_label(sorted({*assumed}))} name no process group: they are taken for the default one's"
-        )
+    assumed = place_unnamed(ranks, max(named | set(ranks)))
+    notes = [*_notes(ranks), *missing_places(ranks)[:_MAX_NOTES], *assumed]
     if lines.cut:
         notes.append(f"of {len(lines.cut)} long logs only the end was read, as of {lines.cut[0]}")
     return WatchdogLogs(ranks, frozenset(named) | set(ranks), tuple(notes), files)
@@ -116,8 +147,8 @@ def _read_run(run: Sequence[RankLog], lines: LogLines) -> tuple[dict[int, RankWa
     ranks: dict[int, RankWatchdog] = {}
     distances: set[int] = set()
     is_shared = False
-    for log in run:
-        found = read_watchdogs(lines.of(log.path), log.rank, is_of_rank=log.is_sure)
+    said = [read_log(lines.of(log.path), is_of_one=log.rank is not None) for log in run]
+    for log, found in zip(run, watchdogs_of_run(run, said), strict=True):
         is_shared = is_shared or len(found) > 1
         for rank, watchdog in found.items():
             if rank not in ranks or not _says_something(ranks[rank]):
@@ -150,37 +181,6 @@ def _has_gone(ranks: Mapping[int, RankWatchdog], rank: int) -> bool:
         and bool(failures)
         and watchdog.exited_at < min(failures)
     )
-
-
-def _place_all(ranks: Mapping[int, RankWatchdog]) -> list[int]:
-    """Find the group of what failed where no line names it: one in which the same failed on another
-    rank, else the default group, where the rank in the group is the rank of all.
-
-    Returns:
-        Ranks of which the default group is taken.
-    """
-    assumed = []
-    for rank, watchdog in ranks.items():
-        for number, failed in list(watchdog.unplaced.items()):
-            name = UNNAMED_GROUP
-            if failed.group_rank in (None, rank):
-                name = DEFAULT_GROUP
-            name = next(_groups_with(ranks.values(), failed), name)
-            if name == DEFAULT_GROUP:
-                assumed.append(rank)
-            status = watchdog.groups.setdefault(name, GroupStatus(group_rank=failed.group_rank))
-            if status.failed is None:
-                status.failed = failed
-            del watchdog.unplaced[number]
-    return assumed
-
-
-def _groups_with(ranks: Iterable[RankWatchdog], failed: FailedWork) -> Iterator[str]:
-    for watchdog in ranks:
-        for name, status in watchdog.groups.items():
-            same = status.failed is not None and status.failed.number == failed.number
-            if same and status.failed and status.failed.operation == failed.operation:
-                yield name
 
 
 def _notes(ranks: Mapping[int, RankWatchdog]) -> list[str]:
@@ -216,7 +216,7 @@ def _said(name: str, status: GroupStatus) -> str:
             counts += f", last completed {_number(status.completed)}"
         parts.append(counts)
     text = "; ".join(parts)
-    if text and name not in (DEFAULT_GROUP, UNNAMED_GROUP):
+    if text and name not in {DEFAULT_GROUP, *UNNAMED}:
         text += f" (group {status.description or name})"
     return text
 

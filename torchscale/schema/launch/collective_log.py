@@ -52,10 +52,11 @@ class CollectiveCall:
 @dataclass(frozen=True)
 class ProcessGroup:
     """A process group that a recorder knows: its description (``default_pg``, ``mesh_dp``) and its
-    global ranks."""
+    global ranks. It ``is_inferred`` where nothing proves that these are of one group."""
 
     description: str = ""
     ranks: tuple[int, ...] = ()
+    is_inferred: bool = False
 
 
 @dataclass(frozen=True)

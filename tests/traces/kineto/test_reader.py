@@ -203,6 +203,15 @@ def test_device_events_that_are_not_read_are_named_and_give_no_share() -> None:
         read(kineto(events[:3], world_size=1))
 
 
+@pytest.mark.parametrize("category", ["hpu_op", "npu_kernel", "mtia_insight", "collective_comm"])
+def test_other_events_of_accelerators_give_no_share_of_the_host(category: str) -> None:
+    events = [host("cpu_op", "aten::linear", 5.0, 950.0), host(category, "k", 10.0, 50.0)]
+    with pytest.raises(TraceError, match=rf"not read: {category} \(1\)"):
+        read(kineto(events, world_size=1))
+    (rank,) = read(kineto([*events, kernel("gemm", 10.0, 50.0)], world_size=1))
+    assert rank.notes == (f"merged.json: not read: events of {category} (1)",)
+
+
 def test_tasks_of_an_npu_are_named() -> None:
     task = {"ph": "X", "name": "MatMulV2", "pid": 5, "tid": 2, "ts": "12.5", "dur": 3.0}
     task["args"] = {"Task Type": "AI_CORE"}

@@ -35,6 +35,11 @@ _UNUSED = frozenset(
     }
 )  # fmt: skip
 """Known, and of no use here: what they tell is told by others, or is no work."""
+_ACCELERATOR = re.compile(
+    r"(?:gpu|cuda|hip|xpu|hpu|npu|mtia|mlu|musa|gcu|tpu|glow|ascend|privateuse1|collective_comm"
+    r"|device)(?:_|$)"
+)
+"""``hpu_op``, ``glow_runtime``, ``mtia_insight``."""
 _LAUNCH = re.compile(r"launch|enqueue|submit|mem(?:cpy|set)\w*async", re.IGNORECASE)
 """``cudaLaunchKernelExC``, ``hipExtModuleLaunchKernel``, ``hipGraphLaunch``,
 ``urEnqueueKernelLaunch``, ``zeCommandListAppendLaunchKernel``, ``cudaMemcpyPeerAsync`` …"""
@@ -48,6 +53,11 @@ _HOST_WAIT = re.compile(
 def is_copy(category: str, name: str) -> bool:
     """Whether events of the device are copies or fills."""
     return category in COPIES or (category in KERNELS and name in _COPIES_AMONG_KERNELS)
+
+
+def may_be_of_device(category: str) -> bool:
+    """Whether events of a category that is not read are of an accelerator, by its name."""
+    return category == UNTITLED_TASK or _ACCELERATOR.match(category) is not None
 
 
 def is_driver(category: str) -> bool:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from torchscale.errors import TraceError
 from torchscale.schema.profiles.span import CpuUse, RankTrace
-from torchscale.traces.kineto.categories import OLD_NOTE, UNTITLED_TASK
+from torchscale.traces.kineto.categories import OLD_NOTE, may_be_of_device
 from torchscale.traces.kineto.events import ColumnBuilder
 from torchscale.traces.kineto.forms import DistributedInfo, Header
 from torchscale.traces.kineto.processes import ranks_of
@@ -141,9 +141,10 @@ def _notes(builder: ColumnBuilder, stream: EventStream, source: str) -> tuple[st
 def _check_devices(builder: ColumnBuilder, source: str) -> None:
     """Refuse a recording whose device worked while none of its work is read: what operators of the
     host take would be called compute."""
-    if builder.on_device or not (builder.has_launches or builder.unread[UNTITLED_TASK]):
-        return
     unread = +builder.unread
+    is_device = builder.has_launches or any(map(may_be_of_device, unread))
+    if builder.on_device or not is_device:
+        return
     if unread:
         raise TraceError(
             f"{source}: its device events are of kinds that are not read: {counted(unread)}",

@@ -27,6 +27,7 @@ TESTED_BY: dict[str, str] = {
     "analysis/health/interconnect.py": "analysis/health/test_node.py",
     "analysis/health/software.py": "analysis/health/test_node.py",
     "analysis/health/system.py": "analysis/health/test_node.py",
+    "forecast/units.py": "forecast/test_rates.py",
     "hang/absence.py": "hang/test_explain.py",
     "hang/plain_pickle.py": "hang/test_flight_recorder.py",
     "hang/verdict.py": "hang/test_explain.py",

@@ -138,6 +138,8 @@ def test_headers_are_read_as_far_as_they_can_be() -> None:
     assert (rank.rank, rank.world_size, rank.backend, rank.host) == (1, 4, None, None)
     assert "host_name (1)" in rank.notes[0]
     assert read(recorded(), distributedInfo="none").world_size is None
+    (note,) = read(recorded(), distributedInfo=None, host_name=7).notes
+    assert note.endswith("taken as unknown: host_name (1)")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from torchscale.analysis.trace.windows import job_size
 from torchscale.catalog.backends import is_nccl, names_in, runs_on_device
 from torchscale.catalog.communication import may_communicate
 from torchscale.errors import TraceError
-from torchscale.schema.profiles.span import RankTrace, SpanCopyKind, SpanKind, Trace
+from torchscale.schema.profiles.span import RankTrace, SpanKind, Trace
 
 _LEAST_SHARE = 0.01
 """Share of the time of all kernels from which unknown ones change what is said of waits."""
@@ -64,11 +64,7 @@ def about_communication(trace: Trace) -> list[str]:
 
 
 def _communicates(rank: RankTrace) -> bool:
-    if len(rank.collectives):
-        return True
-    spans = rank.spans
-    between = spans.of(SpanKind.COPY) & (spans.detail == SpanCopyKind.BETWEEN_DEVICES)
-    return bool(between.any())
+    return len(rank.collectives) > 0 or bool(rank.spans.between_devices.any())
 
 
 def _similar(rank: RankTrace) -> dict[str, float]:

@@ -13,7 +13,7 @@ import numpy as np
 from torchscale.analysis.trace.intervals import IntervalSet
 from torchscale.analysis.trace.windows import NS, RankWindow, choose_window, job_size, rank_windows
 from torchscale.config.choices import WindowChoice
-from torchscale.schema.profiles.span import SpanCopyKind, SpanKind, Trace
+from torchscale.schema.profiles.span import Trace
 from torchscale.util.units import format_bytes
 
 
@@ -118,8 +118,9 @@ def _collectives(rank: RankWindow) -> _Uses:
         left = remaining
     if left.length:  # by copy engines
         spans = rank.trace.spans
-        between = spans.of(SpanKind.COPY) & (spans.detail == SpanCopyKind.BETWEEN_DEVICES)
-        count = int((between & (spans.end > rank.start) & (spans.start < rank.end)).sum())
+        count = int(
+            (spans.between_devices & (spans.end > rank.start) & (spans.start < rank.end)).sum()
+        )
         uses["copies between devices"] = (count, float(left.length))
     return uses
 

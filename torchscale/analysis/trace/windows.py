@@ -13,7 +13,7 @@ from torchscale.analysis.trace.intervals import IntervalSet, contains_any, outer
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import TraceError, UsageError
 from torchscale.schema.profiles.analysis import WindowKind
-from torchscale.schema.profiles.span import RankTrace, SpanCopyKind, SpanKind, Steps, Trace
+from torchscale.schema.profiles.span import RankTrace, SpanKind, Steps, Trace
 
 _STEP_RANGE = re.compile(r"(\d{0,15}):(\d{0,15})", re.ASCII)
 NS = 1e-9
@@ -188,7 +188,7 @@ def rank_window(
     chosen = spans.of(SpanKind.COMPUTE) if trace.on_device else _host_work(trace)
     copies = spans.of(SpanKind.COPY)
     work = chosen | copies
-    to_others = copies & (spans.detail == SpanCopyKind.BETWEEN_DEVICES) & is_one_of_several
+    to_others = spans.between_devices & is_one_of_several
     in_window = np.isin(trace.steps.number, numbers)
     steps = Steps(
         trace.steps.start[in_window], trace.steps.end[in_window], trace.steps.number[in_window]

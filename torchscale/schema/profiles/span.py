@@ -103,6 +103,11 @@ class Spans:
             self.size[chosen],
         )
 
+    @property
+    def between_devices(self) -> NDArray[np.bool_]:
+        """Which are copies from one device to another."""
+        return np.asarray(self.of(SpanKind.COPY) & (self.detail == SpanCopyKind.BETWEEN_DEVICES))
+
     def of(self, *kinds: SpanKind) -> NDArray[np.bool_]:
         """Which spans are of these kinds."""
         chosen = np.zeros(len(self.kind), dtype=bool)

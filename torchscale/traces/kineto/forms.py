@@ -230,8 +230,10 @@ def _mended_header(content: dict[Any, Any], unread: Counter[str]) -> Header:
 
 
 def _mended_info(content: object, unread: Counter[str]) -> DistributedInfo | None:
+    if content is None:
+        return None
     if not isinstance(content, dict):
-        unread["distributedInfo"] += content is not None
+        unread["distributedInfo"] += 1
         return None
     info = DistributedInfo()
     for name in _STRICT:

@@ -137,7 +137,7 @@ campaign: $(VENV)/.installed-dev
 	for version in 2022.4 2023.4 2024.2; do sh scripts/nsight-systems.sh $$version; done
 	$(BIN)/python benchmarks/nsys_recordings.py --kineto
 	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest -m "slow and not quiet"
-	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest tests/config/test_fuzz.py tests/traces/test_fuzz.py tests/store/test_damaged_files.py
+	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest tests/config/test_fuzz.py tests/features/trace/readers/test_fuzz.py tests/store/test_damaged_files.py
 
 # Every fault of the table, and the table (build/faults.md): about half an hour.
 faults: $(VENV)/.installed-dev

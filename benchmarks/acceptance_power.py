@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from torchscale.analysis.acceptance.judge import undisturbed
-from torchscale.nodes.speeds import judge_speeds
-from torchscale.read.acceptance import read_acceptance
+from torchscale.features.validate.acceptance.judge import undisturbed
+from torchscale.features.validate.baseline import read_acceptance
+from torchscale.features.validate.fleet.speeds import judge_speeds
 from torchscale.schema.node.acceptance import AcceptanceRun, Conditions, Round, Series
 
 NODES = (8, 16, 32, 64, 128, 256, 512, 1024)

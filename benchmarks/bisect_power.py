@@ -36,8 +36,8 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from torchscale.bisect.hypotheses import Hypothesis, Kind, factorial, steps  # noqa: E402
-from torchscale.bisect.search import Ending, Limits, Search  # noqa: E402
+from torchscale.features.bisect.hypotheses import Hypothesis, Kind, factorial, steps  # noqa: E402
+from torchscale.features.bisect.search import Ending, Limits, Search  # noqa: E402
 
 VERSIONS = 12
 COSTS = (0.05, 0.1, 0.3)

@@ -30,7 +30,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from tests.bisect.wheels import WORK, write_versions, write_wheel  # noqa: E402 - of this checkout
+from tests.features.bisect.wheels import WORK, write_versions, write_wheel  # noqa: E402 - of this checkout
 
 VERSIONS = 12
 LOOPS = 4_000_000

@@ -26,12 +26,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from torchscale.launch.cluster import Cluster
+from torchscale.features.cluster.cluster import Cluster
+from torchscale.features.cluster.nodes.follower import Follower
+from torchscale.features.cluster.nodes.leader import Leader
+from torchscale.features.cluster.nodes.members import RemoteLaunch
+from torchscale.features.cluster.nodes.network import listen
 from torchscale.launch.control import StopRequest
-from torchscale.nodes.follower import Follower
-from torchscale.nodes.leader import Leader
-from torchscale.nodes.members import RemoteLaunch
-from torchscale.nodes.network import listen
 from torchscale.schema.launch.nodes import Ended, Finish, LaunchNode, NodeDescription, Start
 from torchscale.schema.node.environment import Versions
 from torchscale.util.processes.subprocesses import wait_until

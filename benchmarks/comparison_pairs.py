@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torchscale
-from torchscale.analysis.comparison.compare import compare
-from torchscale.analysis.comparison.pair import CellComparison, Change, Verdict
-from torchscale.report.text.comparison import change_ends
-from torchscale.results.comparison_inputs import load_source
+from torchscale.features.compare.analysis.compare import compare
+from torchscale.features.compare.analysis.pair import CellComparison, Change, Verdict
+from torchscale.features.compare.inputs import load_source
+from torchscale.features.compare.text.comparison import change_ends
 
 MODEL = """
 import os

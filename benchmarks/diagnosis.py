@@ -40,13 +40,13 @@ from torchscale.analysis.training.signals import launch_signals
 from torchscale.config.choices import ProfileTarget, Tool
 from torchscale.config.experiment import Experiment
 from torchscale.errors import TorchscaleError
+from torchscale.features.trace.cell_profiler import analyze_files, analyze_recording
+from torchscale.features.trace.recording.profile import record_cell
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import Ending, EndingKind
 from torchscale.launch.machine import detect_machine
-from torchscale.launch.recording.profile import record_cell
 from torchscale.launch.torchrun import run_launch, torchrun_command, worker_environment
-from torchscale.measure.cell_profiler import analyze_files, analyze_recording
 from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord, payload

@@ -36,7 +36,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-from torchscale.hang.evidence import ask_ranks, hang_autopsy
+from torchscale.features.watch.hang.evidence import ask_ranks, hang_autopsy
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence
 from torchscale.worker.hang import answering_requests, write_dump

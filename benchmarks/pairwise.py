@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from torchscale.nodes.pairwise import Judgement, Pair, judge_pairs
+from torchscale.features.validate.fleet.pairwise import Judgement, Pair, judge_pairs
 from torchscale.schema.node.fleet import PairwiseStatus
 
 REPEATS = 5

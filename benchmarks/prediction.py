@@ -24,9 +24,14 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import nnls
 
-from torchscale.forecast.law import fit_law
-from torchscale.forecast.predict import HIGH_MULTIPLE, LOW_MULTIPLE, refuse_count, refuse_series
-from torchscale.forecast.series import Measured, make_series
+from torchscale.features.decide.forecast.law import fit_law
+from torchscale.features.decide.forecast.predict import (
+    HIGH_MULTIPLE,
+    LOW_MULTIPLE,
+    refuse_count,
+    refuse_series,
+)
+from torchscale.features.decide.forecast.series import Measured, make_series
 
 TAIL = 0.05
 Points = Sequence[Measured]

@@ -24,11 +24,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.trace.analyze import analyze_trace
+from torchscale.features.trace.analysis.analyze import analyze_trace
+from torchscale.features.trace.readers.columns import (
+    CollectiveRow,
+    StepRow,
+    make_collectives,
+    make_steps,
+)
+from torchscale.features.trace.readers.selection import choose_ranks, groups_and_nodes
+from torchscale.features.trace.span import RankTrace, SpanKind, Spans, Trace
 from torchscale.schema.profiles.analysis import ProfileAnalysis
-from torchscale.schema.profiles.span import RankTrace, SpanKind, Spans, Trace
-from torchscale.traces.columns import CollectiveRow, StepRow, make_collectives, make_steps
-from torchscale.traces.selection import choose_ranks, groups_and_nodes
 
 STEPS, NODE = 24, 8
 BASE_NS = 1_700_000_000_000_000_000

@@ -30,14 +30,14 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 from torchscale.config.choices import TuningAxis  # noqa: E402
 from torchscale.config.experiment import Experiment  # noqa: E402
 from torchscale.config.load import load_experiment_from  # noqa: E402
+from torchscale.features.decide.tune.gains import paired_gain  # noqa: E402 - of this checkout
+from torchscale.features.decide.tune.launcher import SettingLauncher  # noqa: E402
+from torchscale.features.decide.tune.outcome import TuneOutcome  # noqa: E402
+from torchscale.features.decide.tune.run import TuneOptions, for_tuning, tune  # noqa: E402
+from torchscale.features.decide.tune.space import Entry, StrategySpace  # noqa: E402
+from torchscale.features.decide.tune.surface import START, Change, Setting  # noqa: E402
 from torchscale.measure.context import measuring, plan_run  # noqa: E402
 from torchscale.observer import SILENT  # noqa: E402
-from torchscale.tune.gains import paired_gain  # noqa: E402 - of this checkout
-from torchscale.tune.launcher import SettingLauncher  # noqa: E402
-from torchscale.tune.outcome import TuneOutcome  # noqa: E402
-from torchscale.tune.run import TuneOptions, for_tuning, tune  # noqa: E402
-from torchscale.tune.space import Entry, StrategySpace  # noqa: E402
-from torchscale.tune.surface import START, Change, Setting  # noqa: E402
 
 RANKS = 4
 MODELS: dict[str, dict[str, Any]] = {

@@ -1,6 +1,6 @@
 """Which ranks ``watch --timing`` names in jobs whose collectives are kernels of a device.
 
-Jobs by simple physics (``tests/jobs/device_jobs.py``): hosts run ahead of their devices, kernels wait
+Jobs by simple physics (``tests/features/watch/job/device_jobs.py``): hosts run ahead of their devices, kernels wait
 for each other, every layer scatters by 3 %, and torch's ring is read as it is in a job. With known
 causes, and without one. A cause is right where its kind and rank are found, and no other rank. What
 a straggler is said to cost is compared with the step of the same job without it.
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.jobs.device_jobs import DeviceJob, named, watched
+from tests.features.watch.job.device_jobs import DeviceJob, named, watched
 
 STRAGGLER, SPELLS, DATA = "straggler", "intermittent_straggler", "input_pipeline"
 ON_A_RANK = ("slow", "forward", "late", "data")

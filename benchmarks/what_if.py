@@ -37,15 +37,15 @@ import numpy as np
 from diagnosis import NOBODY, Scenario
 from numpy.typing import NDArray
 
-from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.errors import TorchscaleError
+from torchscale.features.trace.analysis.analyze import analyze_trace
+from torchscale.features.trace.cell_profiler import analyze_files
+from torchscale.features.trace.readers.recordings import find_recordings, read_recordings
+from torchscale.features.trace.span import Steps, Trace
 from torchscale.launch.torchrun import worker_environment
-from torchscale.measure.cell_profiler import analyze_files
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.profiles.analysis import ProfileAnalysis
-from torchscale.schema.profiles.span import Steps, Trace
 from torchscale.schema.profiles.what_if import Change
-from torchscale.traces.recordings import find_recordings, read_recordings
 from torchscale.util.processes.subprocesses import adopt_orphans, run_bounded
 
 BLOCK = 20

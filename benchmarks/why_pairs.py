@@ -28,10 +28,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchscale.analysis.comparison.compare import compare
-from torchscale.analysis.comparison.explanation import ExplainedCell, explain
-from torchscale.report.text.why import Unit, step_rows
-from torchscale.results.comparison_inputs import load_source
+from torchscale.features.compare.analysis.compare import compare
+from torchscale.features.compare.analysis.explanation import ExplainedCell, explain
+from torchscale.features.compare.inputs import load_source
+from torchscale.features.compare.text.why import Unit, step_rows
 from torchscale.schema.run.step_parts import OutsidePart, StepPart
 
 HERE = Path(__file__).resolve().parent

@@ -49,7 +49,7 @@ def nsys(data: bytes, directory: Path) -> None:
 
 def flight_recorder(data: bytes, directory: Path) -> None:
     """A dump of torch's flight recorder."""
-    from torchscale.hang.flight_recorder import read_flight_recorder  # noqa: PLC0415 - as above
+    from torchscale.features.watch.hang.flight_recorder import read_flight_recorder  # noqa: PLC0415 - as above
 
     del directory
     read_flight_recorder(data)
@@ -96,8 +96,8 @@ def _file(data: bytes, path: Path) -> Path:
 
 
 def _trace(path: Path) -> None:
-    from torchscale.analysis.trace.analyze import analyze_trace  # noqa: PLC0415 - as above
-    from torchscale.traces.recordings import read_recordings  # noqa: PLC0415
+    from torchscale.features.trace.analysis.analyze import analyze_trace  # noqa: PLC0415 - as above
+    from torchscale.features.trace.readers.recordings import read_recordings  # noqa: PLC0415
 
     analyze_trace(read_recordings([path]))
 

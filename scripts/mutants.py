@@ -3,7 +3,7 @@
 ::
 
     python scripts/mutants.py                                     # make mutants
-    python scripts/mutants.py --sample 40 --module torchscale/hang/explain.py
+    python scripts/mutants.py --sample 40 --module torchscale/features/watch/hang/explain.py
     python scripts/mutants.py --sample 0 --module torchscale/tune # every change
 
 A change: another comparison, ``+`` for ``-``, ``or`` for ``and``, a condition left out, a number
@@ -46,21 +46,21 @@ MODULES = (
     "torchscale/analysis/diagnosis",
     "torchscale/hang",
     "torchscale/store",
-    "torchscale/tune/buckets.py",
-    "torchscale/tune/gains.py",
-    "torchscale/tune/search.py",
-    "torchscale/tune/surface.py",
+    "torchscale/features/decide/tune/buckets.py",
+    "torchscale/features/decide/tune/gains.py",
+    "torchscale/features/decide/tune/search.py",
+    "torchscale/features/decide/tune/surface.py",
     "torchscale/util/redaction.py",
 )
 LEFT_OUT = (
     "tests/analysis/diagnosis/test_false_alarms.py",
-    "tests/hang/test_explain.py::test_any_evidence_gives_a_verdict",
+    "tests/features/watch/hang/test_explain.py::test_any_evidence_gives_a_verdict",
     "tests/store/test_damaged_files.py::test_other_bytes_in_a_record",
     "tests/store/test_damaged_files.py::test_a_record_cut_at_every_byte",
     "tests/store/test_damaged_files.py::test_a_plan_cut_at_every_byte",
-    "tests/tune/test_search.py::test_far_fewer_launches_than_an_exhaustive_search",
-    "tests/tune/test_search.py::test_the_choice_is_about_as_good_as_the_best_combination",
-    "tests/tune/test_run.py",
+    "tests/features/decide/tune/test_search.py::test_far_fewer_launches_than_an_exhaustive_search",
+    "tests/features/decide/tune/test_search.py::test_the_choice_is_about_as_good_as_the_best_combination",
+    "tests/features/decide/tune/test_run.py",
 )
 """Tests of seconds, which simulate much or launch: too long for a run per change."""
 CPU_SECONDS = 60

@@ -26,18 +26,18 @@ from environments import ROOT, environment, project, requirements, run, run_test
 
 ENVIRONMENTS = ROOT / "build" / "pythons"
 TESTS = (
-    "tests/cli/test_history.py",
+    "tests/features/compare/cli/test_history.py",
     "tests/cli/test_options.py",
     "tests/config",
-    "tests/hang",
-    "tests/history",
+    "tests/features/watch/hang",
+    "tests/features/compare/history",
     "tests/launch",
-    "tests/nodes",
+    "tests/features/cluster/nodes",
     "tests/plan",
     "tests/schema",
     "tests/store",
-    "tests/submit",
-    "tests/traces",
+    "tests/features/cluster/submit",
+    "tests/features/trace/readers",
     "tests/util",
 )
 """What reads files, parses, starts processes and keeps databases: there versions of Python differ.
@@ -45,16 +45,16 @@ Formulas and reports, which take most of the time, do not."""
 LEFT_OUT = (
     "--ignore=tests/schema/cells/test_kinds.py",  # needs torch
     "--ignore=tests/util/test_extras.py",  # needs extras
-    "--deselect=tests/cli/test_history.py::test_the_page",
+    "--deselect=tests/features/compare/cli/test_history.py::test_the_page",
     "--ignore-glob=*_fuzz.py",  # many examples of what other tests do
     "--deselect=tests/config/test_load.py::test_any_bytes_give_an_experiment_or_a_clear_error",
     "--deselect=tests/config/test_load.py::test_any_structure_gives_an_experiment_or_a_clear_error",
     "--deselect=tests/config/test_load.py::test_what_config_show_prints_loads_to_the_same",
-    "--deselect=tests/hang/test_explain.py::test_any_evidence_gives_a_verdict",
-    "--deselect=tests/hang/test_flight_recorder.py::test_a_dump_of_many_groups_is_judged_in_seconds",
-    "--ignore=tests/nodes/test_pairwise.py",  # arithmetic
+    "--deselect=tests/features/watch/hang/test_explain.py::test_any_evidence_gives_a_verdict",
+    "--deselect=tests/features/watch/hang/test_flight_recorder.py::test_a_dump_of_many_groups_is_judged_in_seconds",
+    "--ignore=tests/features/validate/fleet/test_pairwise.py",  # arithmetic
     "--ignore=tests/store/test_damaged_files.py",
-    "--ignore=tests/traces/test_soundness.py",
+    "--ignore=tests/features/trace/readers/test_soundness.py",
 )
 _INSTALL_SECONDS = 300
 _TEST_SECONDS = 480

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.factories import cells, environment, experiment
-from torchscale.analysis.comparison.compare import compare
-from torchscale.analysis.comparison.explanation import ExplainedCell, explain
 from torchscale.config.choices import Metric
+from torchscale.features.compare.analysis.compare import compare
+from torchscale.features.compare.analysis.explanation import ExplainedCell, explain
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell, ResultSet

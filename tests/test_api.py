@@ -11,7 +11,7 @@ import pytest
 import torchscale
 from tests.factories import cells, experiment
 from tests.fake_launches import FakeLaunches, Recorder
-from tests.traces.builders import two_ranks
+from tests.features.trace.readers.builders import two_ranks
 from torchscale.api import Config
 from torchscale.errors import ConfigError, TraceError, UsageError
 from torchscale.schema.state import State

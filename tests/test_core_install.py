@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_compare import measured
+from tests.features.compare.cli.test_compare import measured
 from torchscale.util.extras import EXTRA_OF
 
 tomllib = (

@@ -49,7 +49,7 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     "module",
     [
         "torchscale.analysis.summary.run",
-        "torchscale.analysis.health.node",
+        "torchscale.features.validate.health.node",
         "torchscale.measure.sweep",
         "torchscale.plan.expand",
         "torchscale.store.run_folder",

@@ -11,10 +11,10 @@ import pytest
 
 import torchscale
 from torchscale.config.choices import ProfileTarget, Tool
+from torchscale.features.trace.readers.recordings import read_recordings
 from torchscale.schema.profiles.recording import RecordedRank
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.step_profiler import RECORD_VARIABLE
-from torchscale.traces.recordings import read_recordings
 
 LOOP = """
 import torch, torchscale

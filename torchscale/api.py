@@ -20,8 +20,6 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
-from torchscale.analysis.comparison.compare import THRESHOLD, compare
-from torchscale.analysis.comparison.pair import Pair
 from torchscale.config.choices import (
     MatchKey,
     ProfileTarget,
@@ -35,16 +33,18 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment, load_experiment_from
 from torchscale.config.values import ConfigValue
 from torchscale.errors import UsageError
+from torchscale.features.compare.analysis.compare import THRESHOLD, compare
+from torchscale.features.compare.analysis.pair import Pair
+from torchscale.features.compare.inputs import load_source
+from torchscale.features.trace.cell_profiler import make_parts
+from torchscale.features.trace.profile import analyze_recordings, profile_workload
+from torchscale.features.validate.baseline import read_baseline
+from torchscale.features.validate.run.acceptance import AcceptanceOptions
+from torchscale.features.validate.run.validate import TIMEOUT_SECONDS
+from torchscale.features.validate.run.validate import validate as run_validate
 from torchscale.measure.benchmark import benchmark as run_benchmark
-from torchscale.measure.cell_profiler import make_parts
-from torchscale.measure.profile import analyze_recordings, profile_workload
-from torchscale.measure.validation.acceptance import AcceptanceOptions
-from torchscale.measure.validation.validate import TIMEOUT_SECONDS
-from torchscale.measure.validation.validate import validate as run_validate
 from torchscale.observer import SILENT, Observer
-from torchscale.read.acceptance import read_baseline
 from torchscale.read.results import Results, load_results
-from torchscale.results.comparison_inputs import load_source
 from torchscale.schema.node.check import Validation
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.result_set import ResultSet

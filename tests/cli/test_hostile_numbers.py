@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.program import torchscale
-from tests.cli.test_compare import STEADY, measured
+from tests.features.compare.cli.test_compare import STEADY, measured
 from tests.histories import write_night
 
 Edit = Callable[[dict[str, Any]], object]

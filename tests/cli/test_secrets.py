@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.program import torchscale
-from tests.cli.test_compare import STEADY, measured
+from tests.features.compare.cli.test_compare import STEADY, measured
 from torchscale.util import redaction
 
 SECRET = "c0rrect-h0rse-7"  # noqa: S105 - made up

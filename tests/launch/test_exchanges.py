@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.factories import cells, rank_record
-from torchscale.analysis.job.events import Kind
+from torchscale.analysis.exchanges.events import Kind
 from torchscale.analysis.training.signals import PairedWaits
 from torchscale.launch.exchanges import paired_waits
 from torchscale.launch.kinds.training import collect_payload

@@ -17,7 +17,7 @@ import pytest
 
 from tests.factories import experiment, machine, training_result
 from tests.integration.conftest import MODELS
-from torchscale.hang.evidence import read_facts
+from torchscale.features.watch.hang.evidence import read_facts
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import EndingKind
 from torchscale.launch.torchrun import Watch, run_launch, torchrun_command, worker_environment

@@ -128,7 +128,7 @@ def test_without_the_profiler_that_is_asked_for_everything_is_measured(
     def no_nsys(tool: str, device: object) -> None:
         raise MachineError("nsys is not installed")
 
-    monkeypatch.setattr("torchscale.measure.cell_profiler.choose_tool", no_nsys)
+    monkeypatch.setattr("torchscale.features.trace.cell_profiler.choose_tool", no_nsys)
     config = experiment(profiling={"enabled": True, "tool": "nsys"})
     assert benchmark(config, output_dir=tmp_path, observer=recorder).exit_code is ExitCode.OK
     assert len(launches.ran) == 2

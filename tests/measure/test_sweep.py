@@ -19,9 +19,9 @@ from tests.report.test_machine import record as record_of_any_kind
 from torchscale.config.choices import ProfileTarget, Rerun, Tool
 from torchscale.config.experiment import Experiment
 from torchscale.errors import OutputError
+from torchscale.features.trace.cell_profiler import CellProfiler, Profile
 from torchscale.launch.control import StopRequest
 from torchscale.measure import summary_file, sweep
-from torchscale.measure.cell_profiler import CellProfiler, Profile
 from torchscale.measure.launcher import Pending
 from torchscale.measure.sweep import Sweep
 from torchscale.observer import SilentListener

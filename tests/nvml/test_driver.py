@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.nvml.driver import PCI, THERMAL, h100, mig_slice, scene, uuid
-from torchscale.analysis.health.gpu import gpu_visibility
+from torchscale.features.validate.health.gpu import gpu_visibility
 from torchscale.launch.telemetry import READINGS, read_readings, sampling
 from torchscale.schema.node.probe import DriverFacts, NodeFacts
 from torchscale.util.processes.subprocesses import wait_until

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.program import torchscale
 from tests.factories import failed_record, launch_record, run, trained
-from tests.traces.builders import host, kineto, step
+from tests.features.trace.readers.builders import host, kineto, step
 from torchscale.errors import UsageError
 from torchscale.read.runs import (
     find_runs,

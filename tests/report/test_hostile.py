@@ -20,11 +20,13 @@ from tests.factories import (
     machine,
     trained,
 )
-from tests.hang.test_explain import IN_OWN_CODE, looped, rank, waiting
+from tests.features.watch.hang.test_explain import IN_OWN_CODE, looped, rank, waiting
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import record as record_of_any_kind
 from torchscale.errors import StoreError
-from torchscale.hang.explain import explain_hang
+from torchscale.features.compare.inputs import load_source
+from torchscale.features.compare.sections.document import ComparisonReport, comparison_document
+from torchscale.features.watch.hang.explain import explain_hang
 from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
 from torchscale.report.formats.export import summary_csv
@@ -32,9 +34,7 @@ from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
 from torchscale.report.formats.report_export import summary_json
-from torchscale.report.sections.comparison.document import ComparisonReport, comparison_document
 from torchscale.report.sections.selection import detailed_cells
-from torchscale.results.comparison_inputs import load_source
 from torchscale.results.details import read_details
 from torchscale.results.reader import read_summary
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
@@ -316,8 +316,8 @@ def test_scripts_in_every_text_run_nowhere(browser: Browser, tmp_path: Path) -> 
     document = build_document(summary, details)
     assert render_pdf(document).startswith(b"%PDF")
     side = load_source(str(folder.path)).model_copy(update={"name": SCRIPT})
-    from torchscale.analysis.comparison.compare import compare
-    from torchscale.analysis.comparison.matching import differences
+    from torchscale.features.compare.analysis.compare import compare
+    from torchscale.features.compare.analysis.matching import differences
 
     pair = compare(side, side.model_copy(update={"tool_version": SCRIPT * 2}))
     names = (SCRIPT, SCRIPT)

@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.factories import launch_record, run, trained
-from tests.report.exporters.exposition import parse
+from tests.features.export.formats.exposition import parse
 from torchscale.errors import MachineError
 from torchscale.read.serve import RunPage
 from torchscale.report import server

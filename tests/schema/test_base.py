@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError, create_model
 
-import torchscale.bisect.state
-import torchscale.history.records
+import torchscale.features.bisect.state
+import torchscale.features.compare.history.records
 import torchscale.schema
 from torchscale.schema.base import (
     LAST_MOMENT,
@@ -47,7 +47,11 @@ def models() -> Iterator[type[Frozen]]:
         importlib.import_module(module.name)
         for module in pkgutil.walk_packages(torchscale.schema.__path__, "torchscale.schema.")
     ]
-    for module in (*found, torchscale.history.records, torchscale.bisect.state):
+    for module in (
+        *found,
+        torchscale.features.compare.history.records,
+        torchscale.features.bisect.state,
+    ):
         for value in vars(module).values():
             if (
                 isinstance(value, type)

@@ -33,7 +33,11 @@ def script() -> ModuleType:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    for path in ("analysis/change_points.py", "hang/explain.py", "history/file.py"):
+    for path in (
+        "analysis/change_points.py",
+        "features/watch/hang/explain.py",
+        "features/compare/history/file.py",
+    ):
         module = tmp_path / "torchscale" / path
         module.parent.mkdir(parents=True)
         module.write_text(SOURCE)
@@ -66,7 +70,7 @@ def test_complexity_counts_decisions(script: ModuleType, checkout: Path) -> None
 
 
 def test_a_namesake_is_no_figure_of_a_cell(script: ModuleType, checkout: Path) -> None:
-    for path in ("analysis/summary.py", "tune/outcome.py", "report/table.py"):
+    for path in ("analysis/summary.py", "features/decide/tune/outcome.py", "report/table.py"):
         module = checkout / "torchscale" / path
         module.parent.mkdir(exist_ok=True)
         module.write_text("tokens_per_second = 1\n")

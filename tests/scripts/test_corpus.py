@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.traces.builders import host, kernel, kineto, step
+from tests.features.trace.readers.builders import host, kernel, kineto, step
 
 script: Any = importlib.import_module("corpus")
 DUMP = pickle.dumps({"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": []})

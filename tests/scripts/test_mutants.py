@@ -77,9 +77,9 @@ def test_of_a_long_line_the_part_that_changes_is_shown() -> None:
 
 
 def test_the_tests_of_the_room_follow_those_of_the_module() -> None:
-    assert script.room_tests(ROOT / "torchscale/hang/explain.py") == [
-        "tests/hang/test_explain.py",
-        "tests/hang",
+    assert script.room_tests(ROOT / "torchscale/features/watch/hang/explain.py") == [
+        "tests/features/watch/hang/test_explain.py",
+        "tests/features/watch/hang",
     ]
     assert script.room_tests(ROOT / "torchscale/util/redaction.py") == [
         "tests/util/test_redaction.py"
@@ -96,11 +96,18 @@ def test_the_listed_modules_and_tests_are_there() -> None:
 def test_changes_of_a_module_are_tried_and_counted() -> None:
     """Also that its tests pass without a change in the way they are run: else every change would
     seem to be noticed."""
-    command = [sys.executable, str(SCRIPT), "--sample", "3", "--module", "torchscale/tune/gains.py"]
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        "--sample",
+        "3",
+        "--module",
+        "torchscale/features/decide/tune/gains.py",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     first, *survivors, last = done.stdout.splitlines()
     noticed = 3 - len(survivors)
-    assert first == f"torchscale/tune/gains.py: {noticed} of 3 noticed"
+    assert first == f"torchscale/features/decide/tune/gains.py: {noticed} of 3 noticed"
     assert last == f"{noticed} of 3 changes noticed ({noticed / 3:.0%})"
     assert noticed >= 1

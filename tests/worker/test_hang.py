@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 
 from tests.worker.watch.recorders import dumps, entry, has_recorders
-from torchscale.hang.evidence import log_of
-from torchscale.hang.flight_recorder import read_flight_recorder
+from torchscale.features.watch.hang.evidence import log_of
+from torchscale.features.watch.hang.flight_recorder import read_flight_recorder
 from torchscale.schema.launch.hang import REQUEST_FILE, RankDump, dump_file
 from torchscale.worker.hang import answering_requests, write_dump
 

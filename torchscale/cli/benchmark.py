@@ -149,9 +149,9 @@ def benchmark(
         from torchscale.measure.ahead import started_ahead  # noqa: PLC0415
 
         ahead = context.with_resource(started_ahead(named.experiment, output_dir))
+    from torchscale.features.cluster.sweep import follow, join_cluster  # noqa: PLC0415
     from torchscale.measure import benchmark as run  # noqa: PLC0415
     from torchscale.measure.context import plan_run  # noqa: PLC0415
-    from torchscale.measure.nodes import follow, join_cluster  # noqa: PLC0415
 
     if dry_run:
         result = run.dry_run(
@@ -229,7 +229,7 @@ def _show_plan(result: DryRun, *, as_json: bool) -> None:
 
 
 def _compare_with_previous(outcome: BenchmarkOutcome) -> None:
-    from torchscale.read.previous import against_previous  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.features.compare.previous import against_previous  # noqa: PLC0415 - `--help` does not need it
 
     text = against_previous(outcome.directory)
     if text:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from torchscale.errors import UsageError
-from torchscale.imports.names import (
+from torchscale.features.imports.names import (
     NCCL_FLAGS,
     NCCL_OPTIONS,
     NCCL_REASONS,

@@ -82,9 +82,9 @@ def baselines(
 
     [cyan]torchscale runs baselines main --json[/cyan]
     """
-    from torchscale.read.baselines import baseline_rows, read  # noqa: PLC0415
-    from torchscale.report.terminal.baselines import baselines_json, print_baselines  # noqa: PLC0415 - not for `--help`
-    from torchscale.report.terminal.comparison import print_result_set  # noqa: PLC0415
+    from torchscale.features.compare.baselines import baseline_rows, read  # noqa: PLC0415
+    from torchscale.features.compare.terminal.baselines import baselines_json, print_baselines  # noqa: PLC0415 - not for `--help`
+    from torchscale.features.compare.terminal.comparison import print_result_set  # noqa: PLC0415
 
     if name is not None:
         results = read(name, directory)

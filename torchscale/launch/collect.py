@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchscale.analysis.training.telemetry import digest_telemetry
-from torchscale.hang.evidence import failure_autopsy, hang_autopsy
-from torchscale.hang.job import size_error
-from torchscale.hang.verdict import ranks_label
+from torchscale.features.watch.hang.evidence import failure_autopsy, hang_autopsy
+from torchscale.features.watch.hang.job import size_error
+from torchscale.features.watch.hang.verdict import ranks_label
 from torchscale.launch.judge import Ending, EndingKind, Evidence, classify
 from torchscale.launch.kinds import launch_kind
 from torchscale.launch.rank_records import (

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-from torchscale.analysis.job.arrivals import find_arrivals
-from torchscale.analysis.job.events import Calls, CoreTime, Kind, Moments, RankEvents, Times
-from torchscale.analysis.job.steps import step_edges, step_times
+from torchscale.analysis.exchanges.arrivals import find_arrivals
+from torchscale.analysis.exchanges.events import Calls, CoreTime, Kind, Moments, RankEvents, Times
+from torchscale.analysis.exchanges.steps import step_edges, step_times
 from torchscale.analysis.training.signals import PairedWaits
 from torchscale.schema.launch.exchanges import ExchangeBatch, exchanges_file
 from torchscale.schema.launch.rank import RankRecord

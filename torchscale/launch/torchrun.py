@@ -15,7 +15,7 @@ from typing import IO
 from pydantic import ValidationError
 
 from torchscale.errors import MachineError
-from torchscale.hang.evidence import inspect_hang
+from torchscale.features.watch.hang.evidence import inspect_hang
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.environment import common_environment

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchscale.analysis.comparison.conditions import unlike_before
+from torchscale.analysis.summary.conditions import unlike_before
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import ProfileTarget, Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.errors import ExitCode, MachineError, StoreError
+from torchscale.features.cluster.cluster import Cluster
+from torchscale.features.cluster.sweep import leading
 from torchscale.launch.agents.forker import AgentForker
-from torchscale.launch.cluster import Cluster
 from torchscale.launch.control import StopRequest
 from torchscale.launch.machine import MachineDetection
 from torchscale.launch.prediction import predict_cells
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
-from torchscale.measure.nodes import leading
 from torchscale.measure.sweep import Sweep
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.duration import (
@@ -43,8 +43,8 @@ from torchscale.store.resume import refuse_other_experiment
 from torchscale.store.run_folder import RunFolder, default_directory
 
 if TYPE_CHECKING:  # imported where they are used: most sweeps need neither
-    from torchscale.measure.cell_exports import CellExports
-    from torchscale.measure.cell_profiler import CellProfiler, ProfilerChoice
+    from torchscale.features.export.cell_exports import CellExports
+    from torchscale.features.trace.cell_profiler import CellProfiler, ProfilerChoice
 
 PREDICTION_SECONDS = 30.0
 """Bound on predicting memory in a dry run: a user waits about that long for a plan. Later cells get
@@ -188,7 +188,7 @@ def _profiling_tool(planned: PlannedRun) -> tuple[ProfilerChoice | None, tuple[s
     settings = planned.experiment.profiling
     if not settings.enabled or settings.trigger == "never" or planned.named:
         return None, ()
-    from torchscale.measure.cell_profiler import choose_tool  # noqa: PLC0415 - a tenth of a second
+    from torchscale.features.trace.cell_profiler import choose_tool  # noqa: PLC0415 - a tenth of a second
 
     try:
         choice = choose_tool(settings.tool, planned.plan.device)
@@ -294,7 +294,7 @@ def _exports(
     """Writes what ``export`` asks for; ``None`` where it asks for nothing."""
     if not experiment.export.places:
         return None
-    from torchscale.measure.cell_exports import CellExports  # noqa: PLC0415 - a tenth of a second
+    from torchscale.features.export.cell_exports import CellExports  # noqa: PLC0415 - a tenth of a second
 
     return CellExports(experiment, directory, observer, stop)
 
@@ -309,7 +309,7 @@ def _profiler(planned: PlannedRun, observer: Observer) -> CellProfiler | None:
         observer.note(f"warning: {text}")
     if choice is None:  # what can be measured is measured
         return None
-    from torchscale.measure.cell_profiler import CellProfiler  # noqa: PLC0415 - a tenth of a second
+    from torchscale.features.trace.cell_profiler import CellProfiler  # noqa: PLC0415 - a tenth of a second
 
     return CellProfiler(
         planned.plan,

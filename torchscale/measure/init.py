@@ -13,7 +13,7 @@ from torchscale.config.messages import did_you_mean
 from torchscale.config.translate import Translation
 from torchscale.config.yaml_reader import read_yaml
 from torchscale.errors import UsageError
-from torchscale.imports.read import read_translation
+from torchscale.features.imports.read import read_translation
 from torchscale.launch.machine import detect_gpus, usable_cores
 from torchscale.util.files import atomic_write_text
 

@@ -18,7 +18,8 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError, UsageError
-from torchscale.launch.cluster import Cluster
+from torchscale.features.cluster.cluster import Cluster
+from torchscale.features.cluster.sweep import leading
 from torchscale.measure.checks import checked, disk_problem
 from torchscale.measure.context import (
     PlannedRun,
@@ -27,7 +28,6 @@ from torchscale.measure.context import (
     sweep_exit_code,
     timestamped,
 )
-from torchscale.measure.nodes import leading
 from torchscale.measure.sweep import Sweep
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.expand import Plan, make_plan

@@ -16,11 +16,11 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.config.sections import ProfilingSettings
+from torchscale.features.cluster.sweep import SweepNodes
 from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.control import StopRequest
 from torchscale.measure.ahead import shares_processes
 from torchscale.measure.launcher import Pending, in_order, open_launcher
-from torchscale.measure.nodes import SweepNodes
 from torchscale.measure.summary_file import SummaryFile
 from torchscale.observer import Listener
 from torchscale.plan.duration import runs_again
@@ -33,8 +33,8 @@ from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from torchscale.measure.cell_exports import CellExports
-    from torchscale.measure.cell_profiler import CellProfiler
+    from torchscale.features.export.cell_exports import CellExports
+    from torchscale.features.trace.cell_profiler import CellProfiler
 
 
 class Sweep:

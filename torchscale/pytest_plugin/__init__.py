@@ -186,8 +186,8 @@ class Measure:
         from torchscale.config.choices import FailOn  # noqa: PLC0415 - only here
         from torchscale.config.load import load_experiment  # noqa: PLC0415
         from torchscale.errors import TorchscaleError  # noqa: PLC0415
+        from torchscale.features.compare import baselines, compare  # noqa: PLC0415
         from torchscale.measure.benchmark import benchmark  # noqa: PLC0415
-        from torchscale.read import baselines, compare  # noqa: PLC0415
         from torchscale.read.results import load_results  # noqa: PLC0415
 
         self._run.refuse_neighbours()

@@ -8,16 +8,16 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from torchscale.config.choices import ResultSchema
-from torchscale.forecast.export_schema import PredictionsExport
-from torchscale.history.export_schema import HistoryExport
+from torchscale.features.bisect.export_schema import BisectionExport
+from torchscale.features.compare.export_schema import ComparisonExport
+from torchscale.features.compare.history.export_schema import HistoryExport
+from torchscale.features.decide.forecast.export_schema import PredictionsExport
+from torchscale.features.decide.tune.export_schema import TuningExport
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION
-from torchscale.schema.exports.bisection import BisectionExport
-from torchscale.schema.exports.comparison import ComparisonExport
 from torchscale.schema.exports.machine import AnyMachineExport
 from torchscale.schema.exports.report import ReportExport
 from torchscale.schema.exports.search import SearchExport
-from torchscale.schema.exports.tuning import TuningExport
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.node.check import Validation
 from torchscale.schema.node.fleet import FleetValidation

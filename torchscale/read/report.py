@@ -12,6 +12,8 @@ from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import UsageError
+from torchscale.features.trace.sections.document import profile_document
+from torchscale.features.trace.terminal import print_analysis
 from torchscale.observer import SILENT, Observer
 from torchscale.read.failures import failed_launches
 from torchscale.read.rendering import render_document
@@ -22,11 +24,9 @@ from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.machine_export import machine_export
 from torchscale.report.formats.report_export import cell_export, summary_json
 from torchscale.report.sections.first_screen.verdict import verdict
-from torchscale.report.sections.profile.document import profile_document
 from torchscale.report.sections.selection import detailed_cells
 from torchscale.report.terminal.cell import print_cell
 from torchscale.report.terminal.failures import print_failures
-from torchscale.report.terminal.profile import print_analysis
 from torchscale.report.terminal.run import print_results
 from torchscale.results.details import read_details
 from torchscale.results.reader import read_summary

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from torchscale.forecast.page import PredictionReport
+    from torchscale.features.decide.forecast.page import PredictionReport
     from torchscale.report.document import AnyChart
 
 
@@ -281,7 +281,7 @@ class Results:
         Raises:
             UsageError: an argument is wrong, or no training cell has figures.
         """
-        from torchscale.read.predict import PredictOptions, predict_summaries  # noqa: PLC0415 - only predictions need it
+        from torchscale.features.decide.forecast.run import PredictOptions, predict_summaries  # noqa: PLC0415 - only predictions need it
 
         return predict_summaries(self.runs, PredictOptions(tuple(gpus), gpus_per_node, link, cost))
 

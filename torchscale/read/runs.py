@@ -14,13 +14,13 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.messages import did_you_mean
 from torchscale.errors import TorchscaleError, UsageError
-from torchscale.jobs.read import read_watch
+from torchscale.features.watch.job.read import read_watch
+from torchscale.features.watch.text import headline
 from torchscale.observer import SILENT, Observer
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import format_efficiency, samples_text
 from torchscale.report.text.labels import cell_label, plural
 from torchscale.report.text.profile import stall_line
-from torchscale.report.text.watch import headline
 from torchscale.results.reader import read_summary
 from torchscale.schema.base import LAST_MOMENT
 from torchscale.schema.state import State

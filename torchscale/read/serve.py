@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from torchscale.features.export.formats.prometheus import render as render_prometheus
+from torchscale.features.export.formats.prometheus import render_openmetrics
+from torchscale.features.export.formats.run_figures import exported_run
+from torchscale.features.watch.document import watched_document
+from torchscale.features.watch.live_page import JobPage, is_watched
 from torchscale.observer import SILENT, Observer
-from torchscale.read.live_job import JobPage, is_watched
 from torchscale.read.report import RunReport
 from torchscale.read.runs import newest_run, run_by_name
 from torchscale.report.document import Document
-from torchscale.report.exporters.figure import ExportedRun
-from torchscale.report.exporters.prometheus import render as render_prometheus
-from torchscale.report.exporters.prometheus import render_openmetrics
-from torchscale.report.exporters.run_figures import exported_run
+from torchscale.report.figures.figure import ExportedRun
 from torchscale.report.formats.html import render_html
 from torchscale.report.server import LOOPBACK, LivePage, make_server
 from torchscale.report.terminal.live import launch_label
 from torchscale.report.text.labels import plural
-from torchscale.report.watched_job import watched_document
 from torchscale.results.reader import read_summary
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.store.changes import RunningLaunch, ended_launches, fingerprint, running_launch

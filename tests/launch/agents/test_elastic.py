@@ -20,7 +20,7 @@ from tests.campaign import cases
 from tests.factories import training_result
 from tests.integration.conftest import FAST, MODELS
 from tests.launch.tasks import LIMITS, SOUND, tasks
-from torchscale.hang.evidence import rank_processes
+from torchscale.features.watch.hang.evidence import rank_processes
 from torchscale.launch.agents import elastic
 from torchscale.launch.agents.elastic import ElasticLauncher
 from torchscale.launch.agents.forker import AgentForker, forks_ranks

@@ -14,13 +14,13 @@ from tests.campaign import WHOLE
 from tests.report.test_build import hostile_run, mixed_run
 from tests.report.test_machine import machine_summary
 from tests.report.test_sections import many_cells, over_time_document
-from torchscale.analysis.comparison.compare import compare
 from torchscale.analysis.summary.result_set import result_set
 from torchscale.analysis.summary.run import summarize
+from torchscale.features.compare.analysis.compare import compare
+from torchscale.features.compare.sections.document import ComparisonReport, comparison_document
 from torchscale.report.build import build_document
 from torchscale.report.document import Document
 from torchscale.report.formats.html import render_html
-from torchscale.report.sections.comparison.document import ComparisonReport, comparison_document
 
 
 def comparison() -> Document:

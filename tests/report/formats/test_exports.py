@@ -16,61 +16,61 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
-from tests.analysis.acceptance.runs import a_run, baseline_of
-from tests.analysis.comparison.test_compare import STEADY, result, scaled, side
-from tests.analysis.comparison.test_operators import AFTER, BEFORE
-from tests.analysis.health.test_node import node
-from tests.bisect.test_verdict import bisection_export
 from tests.explanations import measured as measured_parts
 from tests.factories import cells
-from tests.hang.test_explain import looped, rank, waiting
-from tests.history.test_page import changed_history
-from tests.nodes.test_fleet import NAMES, fleet_node, times, with_driver
-from tests.nodes.test_speeds import fleet
+from tests.features.bisect.test_verdict import bisection_export
+from tests.features.compare.analysis.test_compare import STEADY, result, scaled, side
+from tests.features.compare.analysis.test_operators import AFTER, BEFORE
+from tests.features.compare.history.test_page import changed_history
+from tests.features.decide.tune.test_strategy_table import strategies_export
+from tests.features.decide.tune.test_tables import tuning_export
+from tests.features.validate.acceptance.runs import a_run, baseline_of
+from tests.features.validate.fleet.test_fleet import NAMES, fleet_node, times, with_driver
+from tests.features.validate.fleet.test_speeds import fleet
+from tests.features.validate.health.test_node import node
+from tests.features.watch.hang.test_explain import looped, rank, waiting
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import machine_summary, record
-from tests.tune.test_strategy_table import strategies_export
-from tests.tune.test_tables import tuning_export
-from torchscale.analysis.comparison.compare import compare
-from torchscale.analysis.comparison.explanation import explain
-from torchscale.analysis.comparison.likely_cause import Basis
-from torchscale.analysis.comparison.matching import differences
-from torchscale.analysis.comparison.operators import (
+from torchscale.analysis.summary.result_set import result_set
+from torchscale.analysis.summary.run import RunSummary, summarize
+from torchscale.config.choices import ResultSchema
+from torchscale.features.compare.analysis.compare import compare
+from torchscale.features.compare.analysis.explanation import explain
+from torchscale.features.compare.analysis.likely_cause import Basis
+from torchscale.features.compare.analysis.matching import differences
+from torchscale.features.compare.analysis.operators import (
     ComparedRecording,
     OperatorFate,
     compare_recorded,
 )
-from torchscale.analysis.comparison.pair import Outcome, Verdict
-from torchscale.analysis.comparison.why import Clarity
-from torchscale.analysis.health.node import validate_facts
-from torchscale.analysis.health.required import Requirements
-from torchscale.analysis.summary.result_set import result_set
-from torchscale.analysis.summary.run import RunSummary, summarize
-from torchscale.config.choices import ResultSchema
-from torchscale.forecast.export import prediction_json
-from torchscale.forecast.page import PredictionReport
-from torchscale.forecast.predict import predict_series
-from torchscale.forecast.series import Measured, make_series
-from torchscale.hang.explain import explain_hang
-from torchscale.history.export import history_json
-from torchscale.measure.max_batch import MaxBatchOutcome, Trial
-from torchscale.nodes.fleet import judge_fleet, judge_pairwise
-from torchscale.nodes.speeds import judge_speeds
-from torchscale.read.schemas import results_schema
-from torchscale.report.formats.columns import SUMMARY_COLUMNS
-from torchscale.report.formats.comparison_export import comparison_json
-from torchscale.report.formats.export import summary_csv
-from torchscale.report.formats.machine_export import ceilings_json
-from torchscale.report.formats.report_export import summary_json
-from torchscale.report.sections.comparison.document import ComparisonReport
-from torchscale.schema.cells.memory import MemoryCell, MemoryResult
-from torchscale.schema.exports.comparison import (
+from torchscale.features.compare.analysis.pair import Outcome, Verdict
+from torchscale.features.compare.analysis.why import Clarity
+from torchscale.features.compare.export import comparison_json
+from torchscale.features.compare.export_schema import (
     BasisName,
     ClarityName,
     FateName,
     OutcomeName,
     VerdictName,
 )
+from torchscale.features.compare.history.export import history_json
+from torchscale.features.compare.sections.document import ComparisonReport
+from torchscale.features.decide.forecast.export import prediction_json
+from torchscale.features.decide.forecast.page import PredictionReport
+from torchscale.features.decide.forecast.predict import predict_series
+from torchscale.features.decide.forecast.series import Measured, make_series
+from torchscale.features.validate.fleet.fleet import judge_fleet, judge_pairwise
+from torchscale.features.validate.fleet.speeds import judge_speeds
+from torchscale.features.validate.health.node import validate_facts
+from torchscale.features.validate.health.required import Requirements
+from torchscale.features.watch.hang.explain import explain_hang
+from torchscale.measure.max_batch import MaxBatchOutcome, Trial
+from torchscale.read.schemas import results_schema
+from torchscale.report.formats.columns import SUMMARY_COLUMNS
+from torchscale.report.formats.export import summary_csv
+from torchscale.report.formats.machine_export import ceilings_json
+from torchscale.report.formats.report_export import summary_json
+from torchscale.schema.cells.memory import MemoryCell, MemoryResult
 from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.node.acceptance import Acceptance, Counter, Power
 from torchscale.schema.node.fleet import SlowRail

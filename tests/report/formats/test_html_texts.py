@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from torchscale.features.watch.document import watched_document
 from torchscale.report.document import (
     Bullets,
     Column,
@@ -19,7 +20,6 @@ from torchscale.report.document import (
     TableValue,
 )
 from torchscale.report.formats.html import render_html
-from torchscale.report.watched_job import watched_document
 from torchscale.schema.watch.report import WatchReport
 
 HOSTILE = (

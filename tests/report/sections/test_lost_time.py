@@ -12,12 +12,12 @@ import pypdf
 import pytest
 from playwright.sync_api import Browser
 
-from tests.analysis.trace.test_analyze import training
 from tests.analysis.training.test_signals import ranks_of
 from tests.factories import cells, launch_record, rank_record, run
+from tests.features.trace.analysis.test_analyze import training
 from torchscale.analysis.summary.run import summarize
-from torchscale.analysis.trace.analyze import analyze_trace
 from torchscale.analysis.training.signals import digest_signals
+from torchscale.features.trace.analysis.analyze import analyze_trace
 from torchscale.report.build import build_document
 from torchscale.report.document import (
     ChartGrid,

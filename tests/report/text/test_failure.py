@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.factories import cells, failed_record
-from tests.hang.test_explain import IN_OWN_CODE, call, looped, rank, waiting
-from torchscale.hang.explain import explain_hang
+from tests.features.watch.hang.test_explain import IN_OWN_CODE, call, looped, rank, waiting
+from torchscale.features.watch.hang.explain import explain_hang
 from torchscale.report.text.failure import (
     autopsy_lines,
     failure_cause,

@@ -9,7 +9,7 @@ import pytest
 
 @pytest.mark.integration
 def test_two_real_ranks_and_a_corrupted_one(tmp_path: Path) -> None:
-    from torchscale.launch.probe import check_collective, probe_node
+    from torchscale.features.validate.run.probe import check_collective, probe_node
 
     facts = probe_node(tmp_path)
     found = check_collective(facts, timeout_seconds=120)

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from torchscale.nodes.network import free_port
+from torchscale.features.cluster.nodes.network import free_port
 from torchscale.schema.node.fleet import PairTask, PairTimes
 from torchscale.util.files import atomic_write_model
 from torchscale.worker.machine import pairs as module

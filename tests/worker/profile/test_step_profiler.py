@@ -11,9 +11,9 @@ import torch
 from torch.profiler import profile
 
 from torchscale.config.choices import ProfileTarget, Tool
+from torchscale.features.trace.readers.recordings import find_recordings, read_recordings
+from torchscale.features.trace.span import CpuUse
 from torchscale.schema.profiles.request import RecordRequest
-from torchscale.schema.profiles.span import CpuUse
-from torchscale.traces.recordings import find_recordings, read_recordings
 from torchscale.worker.profile import step_profiler
 from torchscale.worker.profile.step_profiler import StepProfiler
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.worker.forks import Forks
 from tests.worker.watch.watched_forks import run_watched
-from torchscale.jobs.run import watching_environment
+from torchscale.features.watch.job.run import watching_environment
 from torchscale.schema.watch.attempt import RankCheckpoints
 
 HEAD = """
@@ -168,8 +168,8 @@ train(1)
 
 
 def test_a_save_in_a_thread_is_no_time_of_the_step(forks: Forks, tmp_path: Path) -> None:
-    from torchscale.analysis.job.events import Kind
-    from torchscale.jobs.stream import Names, RankStream
+    from torchscale.analysis.exchanges.events import Kind
+    from torchscale.features.watch.job.stream import Names, RankStream
 
     body = """
 train(2)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from torchscale.jobs.run import TIMING_VARIABLE, watching_environment
-from torchscale.jobs.stream import Names, RankStream
+from torchscale.features.watch.job.run import TIMING_VARIABLE, watching_environment
+from torchscale.features.watch.job.stream import Names, RankStream
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.watch.rank import COLLECTOR_FORMAT, RankFacts, RankUse
 from torchscale.worker.watch import facts, recorder
@@ -79,7 +79,7 @@ def _run(directory: Path, extra: str = "", *, code: int = 0, program: str = PROG
 
 
 def test_a_program_of_one_process_leaves_its_steps(tmp_path: Path) -> None:
-    from torchscale.analysis.job.events import Kind
+    from torchscale.analysis.exchanges.events import Kind
 
     folder = _run(tmp_path)
     facts = RankFacts.model_validate_json((folder / "rank.json").read_bytes())
@@ -97,7 +97,7 @@ def test_a_program_of_one_process_leaves_its_steps(tmp_path: Path) -> None:
 def test_a_program_that_ends_while_the_thread_writes_leaves_each_moment_once(
     tmp_path: Path,
 ) -> None:
-    from torchscale.analysis.job.events import Kind
+    from torchscale.analysis.exchanges.events import Kind
 
     extra = """
 import threading

@@ -7,7 +7,7 @@ import array
 import numpy as np
 import pytest
 
-from torchscale.analysis.job.events import Kind, Moments
+from torchscale.analysis.exchanges.events import Kind, Moments
 from torchscale.worker.watch import marks
 from torchscale.worker.watch.marks import Marks
 

@@ -9,13 +9,13 @@ from functools import cached_property
 
 import numpy as np
 
-from torchscale.analysis.comparison.conditions import (
+from torchscale.analysis.kinds import AnySummary, analysis_kind
+from torchscale.analysis.stats.plausibility import implausible
+from torchscale.analysis.summary.conditions import (
     MeasuredSession,
     measured_sessions,
     session_numbers,
 )
-from torchscale.analysis.kinds import AnySummary, analysis_kind
-from torchscale.analysis.stats.plausibility import implausible
 from torchscale.analysis.summary.contradictions import contradiction
 from torchscale.analysis.summary.machine import (
     CheckpointSummary,

@@ -118,8 +118,8 @@ def collectives(
     10.0.0.1:29500[/cyan]
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.features.cluster.sweep import follow, join_cluster  # noqa: PLC0415
     from torchscale.measure.machine import measure_collectives, plan_machine  # noqa: PLC0415
-    from torchscale.measure.nodes import follow, join_cluster  # noqa: PLC0415
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415
     from torchscale.report.terminal.machine import print_collectives  # noqa: PLC0415
 

@@ -11,7 +11,7 @@ from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import CellKind
 from torchscale.report.document import Section
-from torchscale.report.exporters.figure import Figure
+from torchscale.report.figures.figure import Figure
 from torchscale.report.formats.columns import ColumnValue
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.exports.report import AnyCellExport

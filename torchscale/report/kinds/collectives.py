@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import Section
-from torchscale.report.exporters.figure import Figure
+from torchscale.report.figures.figure import Figure
 from torchscale.report.formats.columns import ColumnValue
 from torchscale.report.formats.export import machine_row
 from torchscale.report.sections.collectives import collectives_section

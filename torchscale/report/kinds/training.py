@@ -8,9 +8,11 @@ from torchscale.analysis.kinds import training as analysis
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
+from torchscale.features.trace.sections.section import profile_section
+from torchscale.features.watch.section import watched_section
 from torchscale.report.document import Section, only_if
-from torchscale.report.exporters.figure import Figure
-from torchscale.report.exporters.training_figures import training_figures
+from torchscale.report.figures.figure import Figure
+from torchscale.report.figures.training import training_figures
 from torchscale.report.formats.columns import ColumnValue, cell_row
 from torchscale.report.formats.report_export import cell_export
 from torchscale.report.sections.compute import compute_section
@@ -20,11 +22,9 @@ from torchscale.report.sections.experts import experts_section
 from torchscale.report.sections.frontier import frontier_section
 from torchscale.report.sections.lost_time import lost_time_section
 from torchscale.report.sections.over_time import over_time_section
-from torchscale.report.sections.profile.section import profile_section
 from torchscale.report.sections.resources import telemetry_section
 from torchscale.report.sections.scaling import scaling_section
 from torchscale.report.sections.step_times import step_times_section
-from torchscale.report.sections.watched import watched_section
 from torchscale.report.sections.workloads import data_section
 from torchscale.report.text.figures import throughput_text
 from torchscale.report.text.labels import batch_label

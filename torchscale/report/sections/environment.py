@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable
 from datetime import datetime
 
-from torchscale.analysis.comparison.conditions import over_sessions, session_facts
+from torchscale.analysis.summary.conditions import over_sessions, session_facts
 from torchscale.analysis.summary.facts import Node
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from torchscale.hang.verdict import ranks_label
+from torchscale.features.watch.hang.verdict import ranks_label
 from torchscale.report.document import only_if
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.hang import Autopsy

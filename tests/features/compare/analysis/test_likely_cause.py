@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.explanations import explained, measured
+from torchscale.features.compare.analysis.likely_cause import (
+    ADVICE,
+    Basis,
+    Cause,
+    candidates_for,
+)
+from torchscale.features.compare.analysis.matching import Difference
+from torchscale.schema.node.environment import Versions
+from torchscale.schema.run.step_parts import StepPart
+
+VERSIONS = {"torchscale": "0.1.0", "python": "3.11.7", "torch": "2.13.0"}
+
+
+def only_cause(*sides: Any, **changes: Any) -> Cause:
+    cell = explained(*sides, **changes)
+    (cause,) = cell.causes
+    return cause
+
+
+def test_the_only_change_that_can_be_behind_a_part_is_named() -> None:
+    newer = Versions.model_validate({**VERSIONS, "nccl": "2.28.3"})
+    cause = only_cause(measured(), measured({StepPart.COMMUNICATION: 0.01}), versions=newer)
+    assert cause.basis is Basis.ONLY_CHANGE
+    assert cause.is_named
+    assert cause.candidates == ("NCCL",)
+    assert "NCCL (none → 2.28.3)" in cause.text
+
+
+def test_a_change_that_cannot_be_behind_a_part_is_no_candidate() -> None:
+    newer = Versions.model_validate({**VERSIONS, "nccl": "2.28.3"})
+    cause = only_cause(measured(), measured({StepPart.FORWARD: 0.02}), versions=newer)
+    assert cause.basis is Basis.NONE
+    assert not cause.is_named
+    assert cause.candidates == ()
+    assert "torchscale profile" in cause.advice
+
+
+def test_changes_that_came_together_are_listed_and_none_is_named() -> None:
+    newer = Versions.model_validate({**VERSIONS, "cuda": "13.0", "driver": "580.1"})
+    cause = only_cause(measured(), measured({StepPart.FORWARD: 0.02}), versions=newer)
+    assert cause.basis is Basis.SEVERAL
+    assert cause.candidates == ("CUDA", "driver")
+
+
+def test_nothing_is_named_for_parts_that_are_not_clear() -> None:
+    newer = Versions.model_validate({**VERSIONS, "nccl": "2.28.3"})
+    assert explained(measured(), measured(), versions=newer).causes == ()
+
+
+def test_more_buckets_explain_longer_communication_and_not_shorter() -> None:
+    few: dict[str, Any] = {"gradient_bytes": 100, "buckets": 1}
+    many: dict[str, Any] = {"gradient_bytes": 100, "buckets": 40}
+    longer = only_cause(measured(**few), measured({StepPart.COMMUNICATION: 0.01}, **many))
+    assert longer.basis is Basis.MEASURED
+    assert "40 buckets instead of 1" in longer.text
+    shorter = only_cause(measured({StepPart.COMMUNICATION: 0.01}, **few), measured(**many))
+    assert shorter.basis is Basis.NONE
+    same = only_cause(measured(**few), measured({StepPart.COMMUNICATION: 0.01}, **few))
+    assert same.basis is Basis.NONE
+    two: dict[str, Any] = {"gradient_bytes": 100, "buckets": 2}
+    three: dict[str, Any] = {"gradient_bytes": 100, "buckets": 3}
+    half_as_many_more = only_cause(
+        measured(**two), measured({StepPart.COMMUNICATION: 0.01}, **three)
+    )
+    assert half_as_many_more.basis is Basis.MEASURED
+    unknown = only_cause(measured(), measured({StepPart.COMMUNICATION: 0.01}, **many))
+    assert unknown.basis is Basis.NONE, "how many there were before is not known"
+    forward = only_cause(measured(**few), measured({StepPart.FORWARD: 0.02}, **many))
+    assert forward.basis is Basis.NONE, "buckets do not make the forward pass longer"
+
+
+def test_a_link_that_is_slower_by_itself_is_named_if_the_gradients_are_the_same() -> None:
+    before = measured(gradient_bytes=100, link_seconds=0.002)
+    slower = measured({StepPart.COMMUNICATION: 0.01}, gradient_bytes=100, link_seconds=0.006)
+    cause = only_cause(before, slower)
+    assert cause.basis is Basis.MEASURED
+    assert "6 ms instead of 2 ms" in cause.text
+    half_again = measured({StepPart.COMMUNICATION: 0.01}, gradient_bytes=100, link_seconds=0.003)
+    assert only_cause(before, half_again).basis is Basis.MEASURED
+    larger = measured({StepPart.COMMUNICATION: 0.01}, gradient_bytes=300, link_seconds=0.006)
+    assert only_cause(before, larger).basis is Basis.NONE
+    alike = measured({StepPart.COMMUNICATION: 0.01}, gradient_bytes=100, link_seconds=0.0021)
+    assert only_cause(before, alike).basis is Basis.NONE
+
+
+def test_two_measured_causes_are_two_candidates() -> None:
+    before = measured(gradient_bytes=100, buckets=1, link_seconds=0.002)
+    after = measured(
+        {StepPart.COMMUNICATION: 0.01}, gradient_bytes=100, buckets=9, link_seconds=0.006
+    )
+    cause = only_cause(before, after)
+    assert cause.basis is Basis.SEVERAL
+    assert not cause.is_named
+    assert "two candidates" in cause.text
+
+
+def test_one_rank_that_became_slower_is_named_with_its_phase() -> None:
+    after = measured(
+        ranks=(0.0005, 0.0055), later_in={StepPart.FORWARD: 0.0025, StepPart.BACKWARD: 0.0001}
+    )
+    cause = only_cause(measured(later_in={StepPart.FORWARD: 0.0}), after)
+    assert cause.basis is Basis.MEASURED
+    assert "rank 1 is slower" in cause.text
+    assert "in its forward pass" in cause.text
+    spread = measured(
+        ranks=(0.0005, 0.0055), later_in={StepPart.FORWARD: 0.002, StepPart.BACKWARD: 0.002}
+    )
+    assert "in its" not in only_cause(measured(), spread).text
+    without_phases = only_cause(
+        measured(later_in={}), measured(ranks=(0.0005, 0.0055), later_in={})
+    )
+    assert "rank 1 is slower" in without_phases.text
+    assert "in its" not in without_phases.text
+    faster = only_cause(after, measured())
+    assert "rank 1 is faster" in faster.text
+
+
+def test_of_several_slower_ranks_none_is_named() -> None:
+    cause = only_cause(measured(), measured(ranks=(0.006, 0.006)))
+    assert cause.basis is Basis.NONE
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "can"),
+    [
+        (StepPart.COMMUNICATION, "NCCL", True),
+        (StepPart.COMMUNICATION, "variable NCCL_ALGO", True),
+        (StepPart.FORWARD, "variable NCCL_ALGO", False),
+        (StepPart.FORWARD, "variable OMP_NUM_THREADS", True),
+        (StepPart.FORWARD, "cuDNN", True),
+        (StepPart.DATA_WAIT, "config data.workers", True),
+        (StepPart.FORWARD, "config data.workers", False),
+        (StepPart.OPTIMIZER, "optimizer of cells", True),
+        (StepPart.FORWARD, "config benchmark.repeats", False),
+        (StepPart.FORWARD, "git commit", True),
+        (StepPart.FORWARD, "git branch", False),
+        (StepPart.REST, "git commit", False),
+    ],
+)
+def test_which_changes_can_be_behind_which_parts(part: StepPart, name: str, *, can: bool) -> None:
+    found = candidates_for(part, [Difference(name, ("a", "b"))])
+    assert found == ((name,) if can else ())
+
+
+def test_two_names_of_one_change_are_one_candidate() -> None:
+    both = [
+        Difference("strategy of cells", ("ddp", "fsdp")),
+        Difference("config parallel.strategy", ("ddp", "fsdp")),
+    ]
+    assert candidates_for(StepPart.COMMUNICATION, both) == ("strategy of cells",)
+    assert candidates_for(StepPart.COMMUNICATION, both[1:]) == ("config parallel.strategy",)
+
+
+def test_there_is_advice_for_every_part() -> None:
+    assert set(ADVICE) == set(StepPart)
+
+
+def test_a_commit_is_named_by_its_first_digits() -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    cause = only_cause(measured(), measured({StepPart.FORWARD: 0.02}), git_commit=f"{commit}-dirty")
+    assert "git commit (none → 0123456789ab-dirty)" in cause.text

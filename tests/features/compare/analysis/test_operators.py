@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from torchscale.features.compare.analysis.operators import OperatorFate, compare_recorded
+from torchscale.features.trace.analysis.operators import OperatorUse, RecordedStep
+
+
+def recorded(
+    seconds: float, uses: Mapping[str, tuple[float, float]], communication: float = 0.0
+) -> RecordedStep:
+    """A step with these operators: calls and seconds of all of them."""
+    return RecordedStep(
+        10,
+        seconds,
+        {name: OperatorUse(*use) for name, use in uses.items()},
+        {"all_reduce 1.00 MiB": OperatorUse(1.0, communication)},
+    )
+
+
+BEFORE = recorded(
+    0.1,
+    {"mm": (4, 0.04), "sqrt": (2, 0.01), "relu": (4, 0.004), "add": (2, 0.002), "cat": (2, 0.01)},
+    0.005,
+)
+AFTER = recorded(
+    0.12,
+    {
+        "mm": (4, 0.05),
+        "rsqrt": (2, 0.002),
+        "relu": (4, 0.0042),
+        "add": (8, 0.008),
+        "cat": (2, 0.008),
+    },
+    0.009,
+)
+
+
+def test_what_is_new_gone_slower_or_called_more_is_told() -> None:
+    found = compare_recorded(BEFORE, AFTER)
+    assert {one.name: one.fate for one in found.operators} == {
+        "mm": OperatorFate.SLOWER,
+        "sqrt": OperatorFate.GONE,
+        "rsqrt": OperatorFate.NEW,
+        "relu": OperatorFate.ALIKE,
+        "add": OperatorFate.MORE_CALLS,
+        "cat": OperatorFate.FASTER,
+    }
+    back = compare_recorded(AFTER, BEFORE)
+    fates = {one.name: one.fate for one in back.operators}
+    assert fates["add"] is OperatorFate.FEWER_CALLS
+    assert fates["mm"] is OperatorFate.FASTER
+
+
+def test_a_tenth_more_calls_are_more_and_the_time_is_that_of_as_many() -> None:
+    before = recorded(0.1, {"mul": (4, 0.004), "exp": (20, 0.02), "log": (20, 0.02)})
+    after = recorded(0.1, {"mul": (5, 0.005), "exp": (21, 0.0226), "log": (21, 0.0235)})
+    fates = {one.name: one.fate for one in compare_recorded(before, after).operators}
+    assert fates == {
+        "mul": OperatorFate.MORE_CALLS,
+        "exp": OperatorFate.ALIKE,
+        "log": OperatorFate.SLOWER,
+    }
+
+
+def test_the_largest_difference_comes_first() -> None:
+    names = [one.name for one in compare_recorded(BEFORE, AFTER).operators]
+    assert names == ["mm", "sqrt", "add", "cat", "rsqrt", "relu"]
+
+
+def test_differences_sum_to_that_of_the_step() -> None:
+    found = compare_recorded(BEFORE, AFTER)
+    parts = [one.seconds for one in (*found.operators, *found.collectives)]
+    rest = found.after.rest - found.before.rest
+    assert math.fsum([*parts, rest]) == pytest.approx(0.02)

@@ -1,0 +1,131 @@
+"""What is known of a watched job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.features.watch.analysis.jobs import START_NS, job
+from tests.features.watch.job.folders import USE, write_job
+from torchscale.features.watch.job.job import LEFT_OUT, WatchedJob
+from torchscale.schema.launch.hang import Autopsy, HangCause
+from torchscale.schema.profiles.finding import Confidence, FindingKind
+
+STARTED = START_NS * 1e-9 - 4.0
+
+
+def _job(directory: Path, command: tuple[str, ...] = ("torchrun", "train.py")) -> WatchedJob:
+    watched = WatchedJob(directory, command, STARTED)
+    watched.advance()
+    watched.judge()
+    return watched
+
+
+def test_a_slow_rank_is_reported_with_the_collective_and_the_line(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 200, lambda rank, _: 4.0 * rank))
+    slow = {
+        **USE,
+        "lines": [["/home/me/train.py", 31, "log", "", 40], *USE["lines"]],
+        "samples": 140,
+    }
+    (tmp_path / "ranks" / "1.0" / "lines.json").write_text(json.dumps(slow))
+
+    report = _job(tmp_path).report(STARTED + 60)
+    (found,) = [i for i in report.findings if i.finding.kind is FindingKind.STRAGGLER]
+    assert found.finding.rank == 1
+    assert found.collective == "all_reduce of 1.00 MiB"
+    (line, seconds) = found.lines[0]
+    assert (line.line, line.function) == (31, "log")
+    assert report.step_seconds is not None
+    assert seconds == pytest.approx(40 / 140 * report.step_seconds)
+    assert report.steps == 201
+    assert report.left_out_steps == LEFT_OUT
+    assert [rank.blame for rank in report.per_rank] == pytest.approx([0, 1], abs=0.05)
+
+
+def test_the_wall_time_is_all_accounted_for(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 100, saving=lambda rank, step: 50.0 * (step % 20 == 19)))
+    now = STARTED + 60
+    time = _job(tmp_path).report(now).time
+
+    assert time.total == pytest.approx(60, abs=1e-6)
+    assert time.saving == pytest.approx(5 * 0.05, abs=0.01)  # the last one after the last step
+    assert 0 < time.goodput < 0.1
+
+
+def test_a_job_that_was_started_again_counts_both_attempts(tmp_path: Path) -> None:
+    events = job(2, 50)
+    write_job(tmp_path, events)
+    write_job(tmp_path, events, attempt=1)
+    watched = _job(tmp_path)
+    watched.advance()
+
+    report = watched.report(STARTED + 60)
+    assert report.restarts == 1
+    assert report.steps == 102
+
+
+def test_a_program_without_ranks_says_why(tmp_path: Path) -> None:
+    report = _job(tmp_path).report(STARTED + 1)
+
+    assert not report.steps
+    assert "no rank reported" in report.notes[0]
+
+
+def test_ranks_of_several_hosts_are_not_compared(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 100, lambda rank, _: 4.0 * rank))
+    path = tmp_path / "ranks" / "1.0" / "rank.json"
+    text = path.read_text().replace('"here"', '"there"')
+    path.write_text(text.replace('"local_world_size": 2', '"local_world_size": 1'))
+    other = tmp_path / "ranks" / "0.0" / "rank.json"
+    other.write_text(other.read_text().replace('"local_world_size": 2', '"local_world_size": 1'))
+    report = _job(tmp_path).report(STARTED + 60)
+
+    assert not [item for item in report.findings if item.finding.rank is not None]
+    assert any("several hosts" in note for note in report.notes)
+
+
+def test_what_ranks_could_not_do_and_lost_is_noted(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 60), problem="OSError: No space left on device")
+    lost = {**USE, "lost_calls": 7}
+    (tmp_path / "ranks" / "0.0" / "lines.json").write_text(json.dumps(lost))
+    notes = _job(tmp_path).report(STARTED + 60).notes
+
+    assert any("No space left" in note for note in notes)
+    assert any("7 collectives were not read" in note for note in notes)
+
+
+@pytest.mark.parametrize(("torch", "times"), [("2.13.0+cpu", 0), ("2.99.0", 1)])
+def test_an_untested_torch_is_noted_once(tmp_path: Path, torch: str, times: int) -> None:
+    write_job(tmp_path, job(2, 60), torch=torch)
+    notes = _job(tmp_path).report(STARTED + 60).notes
+
+    assert sum("was tested with PyTorch" in note for note in notes) == times
+
+
+def test_secrets_of_the_command_are_hidden(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 20))
+    report = _job(tmp_path, ("python", "train.py", "--api-key", "s3cr3tvalue")).report(STARTED)
+
+    assert "s3cr3tvalue" not in report.model_dump_json()
+
+
+def _autopsy(cause: HangCause, ranks: tuple[int, ...], summary: str) -> Autopsy:
+    return Autopsy(cause=cause, ranks=ranks, confidence=Confidence.LOW, summary=summary)
+
+
+def test_a_slow_end_hides_no_hang_that_was_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_job(tmp_path, job(2, 200))
+    watched = _job(tmp_path)
+    late = _autopsy(HangCause.RANK_MISSING, (1,), "rank 1 did not call it")
+    later = _autopsy(HangCause.ORDER, (0,), "in another order")
+    nobody = _autopsy(HangCause.UNKNOWN, (), "no rank is known to wait in a collective")
+    looks = iter([nobody, late, nobody, later])
+    monkeypatch.setattr("torchscale.features.watch.job.job.job_autopsy", lambda *_: next(looks))
+
+    seen = [(watched.look_why(), watched.autopsy) for _ in range(4)]
+    assert seen == [(nobody, nobody), (late, late), (nobody, late), (later, later)]

@@ -1,0 +1,84 @@
+"""A watched job while it runs: its page, and its figures for Prometheus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.features.export.formats.exposition import parse
+from tests.features.watch.analysis.jobs import START_NS, job
+from tests.features.watch.job.folders import write_job
+from torchscale.features.export.formats.prometheus import exposition
+from torchscale.features.watch.document import job_name, watched_document, watched_samples
+from torchscale.features.watch.job.job import WatchedJob
+from torchscale.report.document import Table
+from torchscale.report.formats.html import render_html
+from torchscale.schema.watch.report import WatchReport
+
+_STARTED = START_NS * 1e-9 - 4.0
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> WatchReport:
+    """A job that runs, whose rank 1 is 6 ms late."""
+    directory = tmp_path_factory.mktemp("job")
+    write_job(directory, job(2, 400, lambda rank, step: 6.0 * rank))
+    watched = WatchedJob(directory, ("torchrun", "src/train.py", "--lr", "1"), _STARTED)
+    watched.advance()
+    watched.judge()
+    return watched.report(_STARTED + 60)
+
+
+def test_the_page_says_what_limits_the_job_and_where_its_time_goes(late: WatchReport) -> None:
+    document = watched_document(late)
+    assert document.title == "train.py"
+    assert document.verdict[0].startswith("Rank 1 arrives ")
+    tables = {
+        block.caption: block
+        for section in document.sections
+        for block in section.blocks
+        if isinstance(block, Table)
+    }
+    ranks = tables["Mean step of each rank"]
+    headings = ["rank", "own", "data", "waits for ranks", "transfer", "came last", "memory"]
+    assert [column.title for column in ranks.columns] == headings, "no bubble: it was 0"
+    assert "401 steps on 2 ranks in " in render_html(document, version="1")
+
+
+def test_figures_for_prometheus(late: WatchReport) -> None:
+    samples = parse(exposition(watched_samples(late, "tuesday"), openmetrics=False))
+    run = {"run": "tuesday"}
+    found = {(one.name, tuple(sorted(one.labels.items()))): one.value for one in samples}
+
+    def value(name: str, **labels: str) -> float:
+        return found[f"torchscale_watch_{name}", tuple(sorted({**run, **labels}.items()))]
+
+    assert (value("running"), value("lost")) == (1, 0)
+    assert value("steps") == 401
+    assert value("goodput") == pytest.approx(late.goodput)
+    assert value("rank_wait_seconds", rank="0") == pytest.approx(0.006, rel=0.05)
+    assert value("rank_wait_seconds", rank="1") == pytest.approx(0, abs=1e-4)
+    late_by = value("finding_seconds", kind="straggler", rank="1", since_step="0")
+    assert late_by == pytest.approx(0.006, rel=0.05)
+    assert value("hung") == 0
+
+
+def test_a_job_of_which_nothing_is_known_yet_has_a_page_and_no_step(tmp_path: Path) -> None:
+    report = WatchedJob(tmp_path, ("python", "-m", "train"), _STARTED).report(_STARTED + 1)
+    assert job_name(report) == "python"
+    assert watched_document(report).verdict == ("Too few steps for a verdict so far.",)
+    names = {sample[0] for sample in watched_samples(report, "x")}
+    assert "watch_step_seconds" not in names
+    assert {"watch_running", "watch_steps"} <= names
+
+
+def test_a_job_without_findings_says_so(late: WatchReport) -> None:
+    clean = late.model_copy(update={"findings": ()})
+    assert watched_document(clean).verdict == ("No bottleneck found so far.",)
+
+
+def test_two_findings_of_one_kind_and_rank_are_one_sample(late: WatchReport) -> None:
+    twice = late.model_copy(update={"findings": late.findings * 2})
+    costs = [sample for sample in watched_samples(twice, "x") if "finding" in sample[0]]
+    assert len(costs) == len({tuple(labels.items()) for _, _, labels, _ in costs})

@@ -1,0 +1,54 @@
+"""The section on a watched program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.factories import environment
+from tests.features.watch.analysis.jobs import START_NS, job
+from tests.features.watch.job.folders import write_job
+from torchscale.analysis.summary.run import summarize
+from torchscale.features.watch.job.job import WatchedJob
+from torchscale.features.watch.job.watched_run import WatchedRun
+from torchscale.features.watch.section import watched_section
+from torchscale.report.document import Paragraph, Table
+from torchscale.results.details import read_details
+from torchscale.store.run_folder import load_run
+
+_STARTED = START_NS * 1e-9 - 4.0
+_COMMAND = ("torchrun", "train.py")
+
+
+def test_a_rank_that_became_slow_is_shown_with_its_step_and_place(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 1200, lambda rank, step: 6.0 * rank * (step > 600)))
+    run = WatchedRun(_COMMAND)
+    watched = WatchedJob(tmp_path, _COMMAND, _STARTED, on_steps=run.take)
+    watched.advance()
+    watched.judge()
+    run.write(tmp_path, watched, watched.report(_STARTED + 60, 0), environment())
+    summary = summarize(load_run(tmp_path))
+    cells = [cell.cell for cell in summary.cells]
+
+    section = watched_section(summary, read_details(tmp_path, summary.experiment, cells))
+
+    (text, *_) = [block for block in section.blocks if isinstance(block, Paragraph)]
+    assert ", goodput " in str(text)
+    table, parts = [block for block in section.blocks if isinstance(block, Table)]
+    assert parts.rows[0][0].text == "productive steps"
+    assert parts.rows[-1][0].text == "all"
+    (row,) = [row for row in table.rows if row[1].text == "Straggler"]
+    assert row[0].text.startswith("since step ")
+    assert 590 <= float(str(row[0].sort)) <= 610
+    assert row[2].text == "1"
+    assert "all_reduce of 1.00 MiB" in row[5].text
+
+
+def test_a_run_that_nobody_watched_has_no_such_section(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 200))
+    run = WatchedRun(_COMMAND)
+    watched = WatchedJob(tmp_path, _COMMAND, _STARTED, on_steps=run.take)
+    watched.advance()
+    run.write(tmp_path, watched, watched.report(_STARTED + 60, 0), environment())
+    summary = summarize(load_run(tmp_path))
+
+    assert watched_section(summary, {}).blocks == ()

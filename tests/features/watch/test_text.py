@@ -1,0 +1,67 @@
+"""Sentences on a watched job, and its money."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchscale.features.watch.text import format_dollars, headline, time_rows
+from torchscale.schema.watch.report import JobTime, WatchReport
+
+REPORT = WatchReport(
+    tool_version="1",
+    command=(),
+    started_at="2026-01-01",
+    seconds=40.0,
+    world_size=2,
+    steps=100,
+    step_seconds=0.2,
+    time=JobTime(start=10.0, steps=20.0, saving=0.2, end=9.8),
+    goodput=0.5,
+)
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (1_250.4, "$1,250"),
+        (12.3, "$12.30"),
+        (0.5, "$0.50"),
+        (0.00421, "$0.0042"),
+        (0.05, "$0.050"),
+        (0.0, "$0.00"),
+    ],
+)
+def test_money(amount: float, text: str) -> None:
+    assert format_dollars(amount) == text
+
+
+def test_the_headline_has_goodput_and_its_bound() -> None:
+    assert headline(REPORT) == "100 steps on 2 ranks in 40 s, 200 ms a step, goodput 50.0 %"
+    unknown = REPORT.model_copy(update={"repeated_steps": None})
+    assert headline(unknown).endswith("goodput at most 50.0 %")
+    torn = REPORT.model_copy(update={"time": JobTime(steps=20.0, unseen=20.0)})
+    assert headline(torn).endswith("goodput at least 50.0 %")
+    both = torn.model_copy(update={"repeated_steps": None})
+    assert headline(both).endswith("goodput not known")
+    earlier = REPORT.model_copy(update={"step_seconds": None})
+    assert headline(earlier) == "100 steps in 40 s, goodput 50.0 %"
+
+
+def test_parts_of_half_a_second_have_a_row_and_steps_always() -> None:
+    assert [row[0] for row in time_rows(REPORT)] == [
+        "productive steps",
+        "start-up",
+        "after the last step",
+        "all",
+    ]
+    again = REPORT.model_copy(update={"repeated_steps": 3})
+    assert "recomputed steps (3)" in [row[0] for row in time_rows(again)]
+    nothing = REPORT.model_copy(update={"time": JobTime(start=3.0)})
+    assert time_rows(nothing)[0] == ("productive steps", "0 s", "0.0 %")
+
+
+def test_repeated_steps_that_are_not_known_have_no_number() -> None:
+    rows = time_rows(REPORT.model_copy(update={"repeated_steps": None}))
+
+    assert [row[0] for row in rows[:2]] == ["steps", "recomputed steps"]
+    assert rows[1] == ("recomputed steps", "not known", "")

@@ -1,0 +1,1 @@
+"""Who came last to each collective, and the steps that follow from it."""

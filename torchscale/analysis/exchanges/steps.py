@@ -1,0 +1,420 @@
+"""The steps of a job: of each rank and step, what it did by itself, what it waited for, and for
+whom.
+
+Where the host carries out the collectives, or waits for them (gloo), a call is an arrival:
+
+a rank is *blocked* while it waits for a collective: in a wait that the collector noted, or under
+DistributedDataParallel, whose waits pass no Python, from its last call in a backward pass to the
+end of that pass. Of this it *waits* for other ranks until the last of them has called the
+collective, and the rest is *transfer*; blocked for what was not recorded (gloo's sends and
+receives), it is a *bubble*. What is left of a step without waits for data is its *own* time; it is
+*quiet* while no collective of the rank is under way.
+
+Where collectives are kernels of a device (NCCL), the host runs ahead and its calls tell nothing. The
+lengths of the kernels tell who waited, where torch measures them; what compute hides of a transfer
+is not known then, and it counts as the rank's own time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.analysis.diagnosis.step_windows import RARE_SHARE
+from torchscale.analysis.exchanges.arrivals import Arrivals
+from torchscale.analysis.exchanges.events import Calls, Kind, Moments, RankEvents, Times
+from torchscale.analysis.stats.intervals import IntervalSet, union
+from torchscale.features.watch.analysis.lengths import LengthWaits
+
+Matrix = NDArray[np.float64]
+_NS = 1e-9
+_WAKE_NS = 200_000
+"""A rank that was woken runs at once, or a scheduler's tick later: a collective whose last rank
+came within this of a wait's end may be what it waited for."""
+
+
+_AROUND = 8
+"""Steps before and after one over which its length on the device is taken: a host that runs ahead
+issues some steps at once and then waits."""
+_PASSED_ON = 2
+"""Times that lateness goes from one process group to another within a step: groups of tensors,
+shards and replicas are three."""
+
+
+class WaitsBy(Enum):
+    """What tells how long ranks wait for each other."""
+
+    CALLS = "calls"
+    """When each rank calls a collective: its host carries it out or waits for it."""
+    LENGTHS = "lengths"
+    """How long each rank's kernel of a collective takes."""
+    NOTHING = "nothing"
+    """Neither: collectives are kernels, and their lengths are not measured."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Steps of all ranks; seconds, a row a rank and a column a step.
+
+    Attributes:
+        first: Number of the first step, counted from the job's start.
+        end_ns: When each ended, on rank 0's row; nanoseconds since the epoch.
+        wall: From the end of the step before.
+        own: Neither blocked nor waiting for data.
+        quiet: Of ``own``, while no collective is under way.
+        data: Waiting for the data loader.
+        wait: For ranks that came later to a collective.
+        estimated: Of ``wait``, what was not seen: by lengths, later collectives can hide it.
+        transfer: Blocked, once all had come.
+        bubble: Blocked for what was not recorded.
+        collection: Garbage collection.
+        saving: Writing a checkpoint.
+        evaluating: With a module switched to evaluation.
+        delayed: Ready to run, without a core.
+        passes: Backward passes; a count, not seconds.
+        collector: What the collector did in the main thread; not in ``own``.
+        blame: The others' waiting for this rank.
+        waits_by: What ``wait`` and ``blame`` are from. By lengths, ``transfer`` is what collectives
+            take on the device once all have come, hidden by compute or not.
+    """
+
+    first: int
+    end_ns: Times
+    wall: Matrix
+    own: Matrix
+    quiet: Matrix
+    data: Matrix
+    wait: Matrix
+    estimated: Matrix
+    transfer: Matrix
+    bubble: Matrix
+    collection: Matrix
+    saving: Matrix
+    evaluating: Matrix
+    delayed: Matrix
+    passes: Matrix
+    collector: Matrix
+    blame: Matrix
+    waits_by: WaitsBy
+
+    def __len__(self) -> int:
+        return int(self.wall.shape[1])
+
+    @cached_property
+    def calm(self) -> Matrix:
+        """What the rank did by itself. By calls: its ``own`` time without that in which it was ready
+        and had no core, but for what of that no collective disturbed. The threads that transfer,
+        and other programs, take cores from a rank by chance. By lengths: the step of all ranks
+        without its waits; what a host waits for data is in it, since its device may be busy
+        meanwhile. Rare waits that are longer than a step are left out: they are for a rank that did
+        something else, and not for a slow one."""
+        if self.waits_by is not WaitsBy.LENGTHS:
+            return self.host_calm
+        step = _moving_mean(self.wall.mean(axis=0))
+        long = self.wait > step
+        long &= long.mean(axis=1, keepdims=True) <= RARE_SHARE
+        return np.asarray(np.maximum(0.0, step - np.where(long, 0.0, self.wait)))
+
+    @cached_property
+    def busy(self) -> Matrix:
+        """What the rank did by itself, and its waiting for data."""
+        if self.waits_by is WaitsBy.LENGTHS:
+            return self.calm
+        return np.asarray(self.calm + self.data)
+
+    @cached_property
+    def host_calm(self) -> Matrix:
+        """The same of the rank's host, whatever its device does."""
+        return np.asarray(np.maximum(self.quiet, self.own - self.delayed))
+
+
+TIMES = tuple(
+    item.name for item in fields(StepTimes) if item.name not in ("first", "end_ns", "waits_by")
+)
+"""Names of the matrices."""
+
+
+@dataclass(frozen=True)
+class Waited:
+    """One time that a rank was blocked.
+
+    Attributes:
+        row: Of the rank.
+        start, end: Nanoseconds since the epoch.
+        until: When the last rank had come; ``start`` where none was awaited.
+        last: Rows of the ranks that came last; -1 where not known.
+        what: What was called last before it; -1 where nothing was.
+    """
+
+    row: int
+    start: Times
+    end: Times
+    until: Times
+    last: NDArray[np.int64]
+    what: NDArray[np.int64]
+
+
+def step_times(
+    ranks: Sequence[RankEvents],
+    arrivals: Sequence[Arrivals],
+    edges: Sequence[Times],
+    first: int,
+) -> tuple[StepTimes, tuple[Waited, ...]]:
+    """The steps between ``edges``, and all that ranks were blocked for.
+
+    Args:
+        ranks: Events of each rank, at least of these steps.
+        arrivals: Of the calls of each.
+        edges: Of each rank: the ends of the steps, the first one of the step before.
+        first: Number of the first step.
+    """
+    blocked = [
+        _blocked(row, rank, arrival)
+        for row, (rank, arrival) in enumerate(zip(ranks, arrivals, strict=True))
+    ]
+    table = _host_steps(ranks, blocked, edges)
+    for waits, edge in zip(blocked, edges, strict=True):
+        _add_blame(table["blame"], waits, edge)
+    steps = StepTimes(first=first, end_ns=edges[0][1:], waits_by=WaitsBy.CALLS, **table)
+    return steps, tuple(blocked)
+
+
+def device_step_times(
+    ranks: Sequence[RankEvents],
+    found: Sequence[LengthWaits],
+    edges: Sequence[Times],
+    first: int,
+) -> tuple[StepTimes, tuple[Waited, ...]]:
+    """The same where collectives are kernels of a device. A collective belongs to the step in which
+    its rank called it.
+
+    Args:
+        ranks, edges, first: Arguments as for :func:`step_times`.
+        found: What each rank waited in its calls, by their lengths.
+    """
+    nobody = [_not_blocked(row) for row in range(len(ranks))]
+    table = _host_steps(ranks, nobody, edges)
+    _add_lengths(table, [rank.calls for rank in ranks], found, edges)
+    waited = []
+    for row, (rank, mine) in enumerate(zip(ranks, found, strict=True)):
+        known = mine.last >= 0
+        start = rank.calls.time[known]
+        until = start + mine.wait[known]
+        end = until + mine.length[known]
+        what = rank.calls.what[known]
+        waited.append(Waited(row, start, end, until, mine.last[known], what))
+    steps = StepTimes(first=first, end_ns=edges[0][1:], waits_by=WaitsBy.LENGTHS, **table)
+    return steps, tuple(waited)
+
+
+def _host_steps(
+    ranks: Sequence[RankEvents], blocked: Sequence[Waited], edges: Sequence[Times]
+) -> dict[str, Matrix]:
+    """What the hosts noted, by the names of :class:`StepTimes`; nobody is blamed."""
+    shape = (len(ranks), len(edges[0]) - 1)
+    table = {name: np.zeros(shape) for name in TIMES}
+    for row, (rank, waits, edge) in enumerate(zip(ranks, blocked, edges, strict=True)):
+        for name, values in _rank_steps(rank, waits, edge).items():
+            table[name][row] = values
+    return table
+
+
+def _add_lengths(
+    table: dict[str, Matrix],
+    calls: Sequence[Calls],
+    found: Sequence[LengthWaits],
+    edges: Sequence[Times],
+) -> None:
+    """Add what ranks waited in each step, and for whom. Waits for one rank in several process groups
+    count once, by the group in which they are longest: their kernels may run at once."""
+    count = table["wait"].shape[1]
+    keys, seconds, seen = [], [], []
+    for row, (called, mine, edge) in enumerate(zip(calls, found, edges, strict=True)):
+        step = np.searchsorted(edge, called.time, side="right") - 1
+        known = (mine.last >= 0) & (step >= 0) & (step < count)
+        step = step[known]
+        np.add.at(table["transfer"][row], step, mine.length[known] * _NS)
+        same = np.full(len(step), row)
+        keys.append(np.stack([step, same, mine.last[known], called.group[known]]))
+        seconds.append(mine.wait[known] * _NS)
+        seen.append(mine.seen[known] * _NS)
+    waits, place = np.unique(np.concatenate(keys, axis=1), axis=1, return_inverse=True)
+    place = np.ravel(place)
+    in_group, of_it_seen = (
+        np.bincount(place, weights=np.concatenate(values), minlength=waits.shape[1])
+        for values in (seconds, seen)
+    )
+    longest_first = np.lexsort([-in_group, waits[2], waits[1], waits[0]])
+    _, chosen = np.unique(waits[:3, longest_first], axis=1, return_index=True)
+    chosen = longest_first[chosen]
+    chosen = chosen[waits[1, chosen] != waits[2, chosen]]
+    waits, longest = waits[:, chosen], in_group[chosen]
+    np.add.at(table["wait"], (waits[1], waits[0]), longest)
+    np.add.at(table["estimated"], (waits[1], waits[0]), longest - of_it_seen[chosen])
+    _add_device_blame(table["blame"], waits, longest)
+
+
+def _add_device_blame(
+    blame: Matrix, waits: NDArray[np.int64], seconds: NDArray[np.float64]
+) -> None:
+    """Add each wait to the blame of the rank that it was for. What that rank itself waited in
+    another process group of the step made it late, and is passed on to the rank that it waited for
+    most: where parameters are sharded in some groups and replicated in others, the ranks of one
+    shard make those of all others late.
+
+    Args:
+        blame: By rank and step.
+        waits: Of each wait: its step, the rank that waited, the one that was last, the group.
+        seconds: How long.
+    """
+    step, waiting, last, group = waits
+    by_length = np.lexsort([-seconds, waiting, step])
+    _, first = np.unique(waits[:2, by_length], axis=1, return_index=True)
+    longest = np.full((blame.shape[0], blame.shape[1]), -1)
+    longest[waiting[by_length[first]], step[by_length[first]]] = by_length[first]
+    left, late, within = seconds, last, group
+    for _ in range(_PASSED_ON):
+        place = longest[late, step]
+        is_other = (place >= 0) & (group[place] != within) & (last[place] != waiting)
+        passed = np.where(is_other, np.minimum(left, seconds[place]), 0.0)
+        np.add.at(blame, (late, step), left - passed)
+        left, late, within = passed, last[place], group[place]
+    np.add.at(blame, (late, step), left)
+
+
+def _not_blocked(row: int) -> Waited:
+    nothing = np.zeros(0, np.int64)
+    return Waited(row, nothing, nothing, nothing, nothing, nothing)
+
+
+def _moving_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Over the neighbours of each value."""
+    count = len(values)
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    begin = np.maximum(np.arange(count) - _AROUND, 0)
+    end = np.minimum(np.arange(count) + _AROUND + 1, count)
+    return np.asarray((total[end] - total[begin]) / (end - begin))
+
+
+def _rank_steps(rank: RankEvents, waits: Waited, edge: Times) -> dict[str, Matrix]:
+    begin, finish = edge[:-1], edge[1:]
+    data = rank.moments.between(Kind.DATA, Kind.DATA_END)
+    collector = rank.moments.between(Kind.DRAIN, Kind.DRAIN_END)
+    collection = rank.moments.between(Kind.COLLECTION, Kind.COLLECTION_END)
+    blocked = IntervalSet(waits.start, waits.end)
+    idle = union([data, collector, blocked])
+    under_way = union([_under_way(rank, waits, finish), idle])
+    known = waits.what >= 0
+    parts = {
+        "data": data,
+        "collection": collection,
+        "saving": rank.moments.between(Kind.SAVE, Kind.SAVE_END),
+        "evaluating": rank.moments.evaluations,
+        "collector": collector,
+        "wait": IntervalSet(waits.start, waits.until),
+        "transfer": IntervalSet(waits.until[known], waits.end[known]),
+        "bubble": IntervalSet(waits.start[~known], waits.end[~known]),
+    }
+    steps: dict[str, Matrix] = {
+        name: np.asarray(part.within(begin, finish) * _NS, np.float64)
+        for name, part in parts.items()
+    }
+    wall = np.asarray((finish - begin) * _NS, np.float64)
+    steps["wall"] = wall
+    passes = np.searchsorted(rank.moments.at(Kind.BACKWARD), edge)
+    steps["delayed"] = rank.core_time.within(begin, finish) * _NS
+    steps["passes"] = np.diff(passes).astype(np.float64)
+    steps["own"] = wall - idle.within(begin, finish) * _NS
+    steps["quiet"] = wall - under_way.within(begin, finish) * _NS
+    return steps
+
+
+def _blocked(row: int, rank: RankEvents, arrivals: Arrivals) -> Waited:
+    """When the rank was blocked, and until when for others."""
+    noted = rank.moments.between(Kind.WAIT, Kind.WAIT_END)
+    tails = _tails(rank, noted)
+    order = np.argsort(np.concatenate([noted.start, tails.start]), kind="stable")
+    start = np.concatenate([noted.start, tails.start])[order]
+    end = np.concatenate([noted.end, tails.end])[order]
+    calls = rank.calls
+    until, last = start.copy(), np.full(len(start), -1, np.int64)
+    what = np.full(len(start), -1, np.int64)
+    if not len(start) or not len(calls):
+        return Waited(row, start, end, until, last, what)
+    low, high = _batches(calls.time, start)
+    for place, (begin, stop) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+        if stop <= begin:
+            continue
+        what[place] = calls.what[stop - 1]
+        latest = arrivals.latest[begin:stop]
+        came = np.where(latest <= end[place] + _WAKE_NS, latest, 0)
+        chosen = int(came.argmax())
+        if came[chosen] > start[place]:
+            until[place] = min(int(came[chosen]), int(end[place]))
+            last[place] = arrivals.last[begin + chosen]
+    return Waited(row, start, end, until, last, what)
+
+
+def _batches(called: Times, start: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each wait the calls that it may be for: those since the wait before, and where there are
+    none, those of the wait before."""
+    high = np.searchsorted(called, start, side="right")
+    low = np.concatenate([[0], high[:-1]])
+    has_own = high > low
+    source = np.maximum.accumulate(np.where(has_own, np.arange(len(start)), 0))
+    return low[source], high[source]
+
+
+def _tails(rank: RankEvents, noted: IntervalSet) -> IntervalSet:
+    """From the last call in each backward pass under DistributedDataParallel to its end; none where
+    a wait was noted meanwhile."""
+    replicated = rank.moments.at(Kind.REPLICATED)
+    passes = rank.moments.between(Kind.BACKWARD, Kind.BACKWARD_END)
+    if not len(replicated) or not len(passes.start) or not len(rank.calls):
+        return IntervalSet(passes.start[:0], passes.end[:0])
+    place = np.searchsorted(rank.calls.time, passes.end, side="right") - 1
+    last_call = rank.calls.time[np.maximum(place, 0)]
+    inside = (place >= 0) & (last_call >= passes.start)
+    # Its forward pass came before, and after the backward pass before.
+    forward = np.searchsorted(replicated, passes.start, side="right") - 1
+    before = np.concatenate([[0], passes.end[:-1]])
+    inside &= (forward >= 0) & (replicated[np.maximum(forward, 0)] >= before)
+    tails = IntervalSet(last_call[inside], passes.end[inside])
+    free = noted.within(tails.start, tails.end) == 0
+    return IntervalSet(tails.start[free], tails.end[free])
+
+
+def _under_way(rank: RankEvents, waits: Waited, finish: Times) -> IntervalSet:
+    """While a collective of the rank may be under way: from its call to the end of the first wait
+    after it, or of the step."""
+    called = rank.calls.time
+    if not len(called):
+        return IntervalSet(called, called)
+    step = np.searchsorted(finish, called, side="right")
+    ends = np.concatenate([finish, [called[-1]]])[step]
+    after = np.searchsorted(waits.start, called, side="left")
+    has_wait = after < len(waits.start)
+    waited = np.where(has_wait, np.append(waits.end, 0)[np.minimum(after, len(waits.end))], ends)
+    return IntervalSet(called, np.minimum(ends, np.where(has_wait, waited, ends)))
+
+
+def _add_blame(blame: Matrix, waits: Waited, edge: Times) -> None:
+    """Add what this rank waited to the blame of those it waited for, by step."""
+    seconds = (waits.until - waits.start) * _NS
+    step = np.searchsorted(edge, waits.start, side="right") - 1
+    inside = (waits.last >= 0) & (step >= 0) & (step < blame.shape[1]) & (seconds > 0)
+    np.add.at(blame, (waits.last[inside], step[inside]), seconds[inside])
+
+
+def step_edges(moments: Moments) -> Times:
+    """When steps ended: those of the optimizer that ended first, which every iteration has."""
+    steps = moments.kind == Kind.STEP
+    if not steps.any():
+        return np.asarray(moments.time[:0])
+    first = int(moments.detail[steps][0])
+    return moments.at(Kind.STEP, first)

@@ -1,0 +1,263 @@
+"""One launch of the command in an environment, and the figure that it gave."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import select
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from torchscale.errors import MachineError, UsageError
+from torchscale.features.bisect.cell import cell_seconds, is_benchmark, one_launch
+from torchscale.features.bisect.program_steps import ProgramSteps
+from torchscale.features.bisect.state import LARGEST_FIGURE, LEAST_FIGURE
+from torchscale.launch.control import StopRequest
+from torchscale.util.files import make_directory, remove_tree
+from torchscale.util.interpreter import installed_program
+from torchscale.util.logs import open_log
+from torchscale.util.processes.subprocesses import ManagedProcess, tail
+from torchscale.util.redaction import redact_text
+from torchscale.util.units import format_seconds
+
+MetricName = Literal["step", "wall", "cpu", "number"]
+TIMEOUT_SECONDS = 1800.0
+"""Of a launch by default, as of a launch of a benchmark."""
+LAUNCH_SECONDS = 5.0
+"""Steps are measured for so long in a launch by default: what differs from launch to launch is not
+averaged out by longer ones."""
+_POLL_SECONDS = 0.05
+"""Between two looks whether the user stops or enough is measured. The end of the process itself is
+noticed at once."""
+_WORD = re.compile(r"\w")
+_ERROR = re.compile(r"(\[\w+\]:\s*)?([\w.]*(Error|Exception)\b|error: )")
+"""``ValueError: …``; torchrun writes the rank before it."""
+_LOG_BYTES = 1 << 20
+_LINE_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a launch is judged by; of every one less is better.
+
+    Attributes:
+        name: ``step``: mean seconds of an optimizer's step. ``wall``: seconds from start to end of
+            the command. ``cpu``: seconds of CPU time of all its processes. ``number``: what it
+            prints.
+        pattern: Of ``number``: its first group is the number; the last line that matches counts.
+        higher_is_better: Of ``number``: a rate, whose inverse counts.
+    """
+
+    name: MetricName
+    pattern: str = ""
+    higher_is_better: bool = False
+
+    def __post_init__(self) -> None:
+        """
+        Raises:
+            UsageError: the pattern is none, or has no group.
+        """
+        if self.name != "number":
+            return
+        try:
+            groups = re.compile(self.pattern).groups
+        except re.error as error:
+            raise UsageError(f"--metric-regex {self.pattern}: {error}") from error
+        if groups < 1:
+            raise UsageError(
+                f"--metric-regex {self.pattern}: has no group",
+                hint="put the number in parentheses: 'tokens/s: ([0-9.]+)'",
+            )
+
+    @property
+    def unit(self) -> str:
+        """Of its figures; empty for a number that is printed."""
+        return "" if self.name == "number" else "s"
+
+    def shown(self, value: float) -> str:
+        """A figure with its unit."""
+        return f"{value:.6g}" if self.name == "number" else format_seconds(value, 4)
+
+    def printed(self, text: str) -> float | None:
+        """The last number that a program printed by the pattern, as it stands there; ``None`` for
+        none that is a figure."""
+        matches = list(re.finditer(self.pattern, text))
+        if not matches:
+            return None
+        try:
+            value = float(matches[-1][1].replace(",", ""))
+        except (ValueError, AttributeError):
+            return None
+        return value if is_figure(value) else None
+
+
+def is_figure(value: float) -> bool:
+    """Whether a launch can have it: more than nothing, and no more than can be weighed."""
+    return LEAST_FIGURE <= value <= LARGEST_FIGURE
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a launch ended.
+
+    Attributes:
+        value: Seconds, or the number that was printed; ``None`` where it failed.
+        state: ``ok``, ``failed``, ``timeout`` or ``interrupted``.
+        reason: Why it failed.
+        seconds: Wall time.
+    """
+
+    value: float | None
+    state: Literal["ok", "failed", "timeout", "interrupted"]
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Starts the command.
+
+    Attributes:
+        command: argv.
+        metric: What counts.
+        logs: Directory for what launches print.
+        timeout_seconds: Of a launch.
+        stop: Whether the user wants to stop.
+        launch_seconds: For how long steps are measured.
+    """
+
+    command: tuple[str, ...]
+    metric: Metric
+    logs: Path
+    timeout_seconds: float
+    stop: StopRequest
+    launch_seconds: float = LAUNCH_SECONDS
+
+    def run(self, number: int, variables: Mapping[str, str], cwd: Path | None) -> Launch:
+        """Launch ``number`` with these variables, in ``cwd`` or here. No process is left.
+
+        Raises:
+            MachineError: the command cannot be started.
+            OutputError: the log cannot be written.
+        """
+        make_directory(self.logs)
+        if self._program(variables) is None:
+            raise MachineError(f"cannot start {self.command[0]}: no such program")
+        log = self.logs / f"launch-{number:03d}.log"
+        # Of a launch that was interrupted; a link or a pipe is no log of ours.
+        for earlier in (log, log.with_suffix("")):
+            remove_tree(earlier)
+        if self.metric.name != "step" or self.is_cell:
+            return self._run(log, variables, cwd, None)
+        steps = ProgramSteps(self.command, log.with_suffix(""), self.launch_seconds)
+        try:
+            return self._run(log, steps.environment(variables), cwd, steps)
+        finally:
+            steps.close()
+
+    def _program(self, variables: Mapping[str, str]) -> str | None:
+        """The program of the command; torchscale's own need not be on PATH."""
+        found = shutil.which(self.command[0], path=variables.get("PATH"))
+        if found is None and self.command[0] == "torchscale":
+            return installed_program("torchscale")
+        return found
+
+    @property
+    def is_cell(self) -> bool:
+        """Whether torchscale itself is launched."""
+        return is_benchmark(self.command)
+
+    def _run(
+        self, log: Path, variables: Mapping[str, str], cwd: Path | None, steps: ProgramSteps | None
+    ) -> Launch:
+        command = self.command
+        if self.is_cell:
+            program = self._program(variables) or command[0]
+            command = one_launch((program, *command[1:]), log.with_suffix(""))
+        is_measured: Callable[[], bool] = lambda: False  # noqa: E731 - the program ends by itself
+        if steps is not None:
+            is_measured = steps.is_measured
+        cpu = _cpu_seconds()
+        with open_log(log) as output:
+            started = time.monotonic()
+            process = ManagedProcess(command, env=variables, stdout=output, stderr=output, cwd=cwd)
+            try:
+                timed_out = not self._wait(process, is_measured)
+                seconds = time.monotonic() - started
+                ended_by_us = process.poll() is None
+            finally:
+                self.stop.end(process)
+        cpu = _cpu_seconds() - cpu
+        code = process.poll()
+        if self.stop.asked:
+            return Launch(None, "interrupted", "interrupted", seconds)
+        if timed_out:
+            reason = f"not finished after {self.timeout_seconds:g} s (--timeout)"
+            return Launch(None, "timeout", reason, seconds)
+        if code != 0 and not ended_by_us:
+            return Launch(None, "failed", _said(log, code), seconds)
+        return self._measured(log, steps, seconds, cpu)
+
+    def _measured(
+        self, log: Path, steps: ProgramSteps | None, seconds: float, cpu: float
+    ) -> Launch:
+        value: float | None = seconds
+        problem = ""
+        if steps is not None:
+            value = steps.seconds()
+            problem = steps.shortfall if value is None else ""
+        elif self.metric.name == "step":
+            value, problem = cell_seconds(log.with_suffix(""))
+        elif self.metric.name == "cpu":
+            value = cpu
+        elif self.metric.name == "number":
+            value = self.metric.printed(tail(log, _LOG_BYTES))
+            problem = (
+                f"printed no number from {LEAST_FIGURE:g} to {LARGEST_FIGURE:g} that "
+                f"{self.metric.pattern!r} finds"
+            )
+        if value is not None and not is_figure(value):
+            value, problem = None, f"its {self.metric.name} is {value:g} s, too little to be timed"
+        if value is None:
+            return Launch(None, "failed", problem, seconds)
+        return Launch(value, "ok", "", seconds)
+
+    def _wait(self, process: ManagedProcess, is_measured: Callable[[], bool]) -> bool:
+        """Wait for the end of the process, to the moment, or until it is measured or the user
+        stops. Whether that was within the time limit."""
+        deadline = time.monotonic() + self.timeout_seconds
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            poller = select.poll()
+            poller.register(descriptor, select.POLLIN)
+            while not poller.poll(_POLL_SECONDS * 1000):
+                if self.stop.asked or is_measured():
+                    return True
+                if time.monotonic() > deadline:
+                    return False
+        finally:
+            os.close(descriptor)
+        return True
+
+
+def _cpu_seconds() -> float:
+    """CPU time of all processes that have ended below this one."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _said(log: Path, code: int | None) -> str:
+    """How a program ended, and the last line of its log that names an error, else its last line."""
+    ending = f"exit code {code}"
+    if code is not None and code < 0:
+        ending = f"signal {-code}"
+    lines = [line.strip() for line in tail(log).splitlines() if _WORD.search(line)]
+    errors = [line for line in lines if _ERROR.match(line)]
+    if not lines:
+        return ending
+    return redact_text(f"{ending}: {(errors or lines)[-1][:_LINE_CHARACTERS]}")

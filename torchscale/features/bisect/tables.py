@@ -1,0 +1,144 @@
+"""What a bisection found or would do, for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from torchscale.features.bisect.export_schema import (
+    BisectionExport,
+    BisectionPlanExport,
+    EnvironmentExport,
+    ExpectedExport,
+)
+from torchscale.util.interval_text import format_interval, with_interval
+from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
+
+_HEADINGS = ("environment", "launches", "mean", "slow", "state")
+_NUMERIC = (1, 3)
+_KNOWN = 0.005
+"""Probabilities nearer to 0 or 1 are shown as no and yes."""
+_MOST_UNLAUNCHED = 3
+"""Environments in a row that were not launched, before they become one line."""
+
+
+def print_bisection(result: BisectionExport, console: Console) -> None:
+    """The verdict, what it rests on, and the line that gives it again."""
+    console.print(result.verdict, markup=False, style="bold", soft_wrap=True)
+    for note in result.notes:
+        console.print(note, markup=False, soft_wrap=True)
+    console.print()
+    for number, line in enumerate(_aligned([_HEADINGS, *_rows(result)])):
+        console.print(line, markup=False, style="bold" if number == 0 else None, soft_wrap=True)
+    console.print()
+    for line in _basis(result):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def print_plan(plan: BisectionPlanExport, console: Console) -> None:
+    """What would be launched, and how often."""
+    console.print(
+        f"What differs: {'; '.join(plan.changes)}", markup=False, style="bold", soft_wrap=True
+    )
+    last = len(plan.environments) - 1
+    for place, (label, is_built) in enumerate(zip(plan.environments, plan.built, strict=True)):
+        role = {0: "good", last: "bad"}.get(place, "")
+        state = "" if is_built else "to be built when it is asked for"
+        said = ", ".join(part for part in (role, state) if part)
+        console.print(f"  {label}{said and f' ({said})'}", markup=False, soft_wrap=True)
+    origin = "measured in this folder" if plan.noise_measured else "assumed: nothing was launched"
+    console.print(f"Noise of a launch: {format_percent(plan.noise)} ({origin})", soft_wrap=True)
+    for one in plan.expected:
+        console.print(_expected(one, plan.most_launches), markup=False, soft_wrap=True)
+
+
+def _expected(one: ExpectedExport, most_launches: int) -> str:
+    text = f"  slower by {format_percent(one.cost, 0)}: about {one.launches} launches"
+    if one.most > one.launches:
+        text += f", nine times in ten at most {one.most}"
+    if one.answered < 1:
+        text += f"; an answer within {most_launches} in {format_percent(one.answered, 0)} of cases"
+    if one.seconds is not None:
+        text += f"; {format_coarse_seconds(one.seconds)}"
+    return text
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            f"{text:>{width}}" if column in _NUMERIC else f"{text:<{width}}"
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _rows(result: BisectionExport) -> list[tuple[str, ...]]:
+    """A row for each environment; long runs of those that were not launched in one."""
+    rows: list[tuple[str, ...]] = []
+    skipped: list[EnvironmentExport] = []
+    for one in (*result.environments, None):
+        if one is not None and one.state == "not launched":
+            skipped.append(one)
+            continue
+        if len(skipped) > _MOST_UNLAUNCHED:
+            rows.append((f"… {len(skipped)} more", "0", "–", "", "not launched"))
+        else:
+            rows += [_row(left, result.unit) for left in skipped]
+        skipped = []
+        if one is not None:
+            rows.append(_row(one, result.unit))
+    return rows
+
+
+def _row(one: EnvironmentExport, unit: str) -> tuple[str, ...]:
+    return one.label, str(one.launches), _mean(one, unit), _slow(one), _state(one)
+
+
+def _mean(one: EnvironmentExport, unit: str) -> str:
+    if one.mean is None:
+        return "–"
+    text = format_seconds if unit == "s" else _number
+    if one.low is None or one.high is None:
+        return text(one.mean, 4)
+    return with_interval(text(one.mean, 4), format_interval(one.mean, (one.low, one.high), text))
+
+
+def _number(value: float, digits: int = 3) -> str:
+    return f"{value:.{digits}g}"
+
+
+def _slow(one: EnvironmentExport) -> str:
+    if one.slow is None:
+        return "–"
+    if one.slow < _KNOWN:
+        return "no"
+    if one.slow > 1 - _KNOWN:
+        return "yes"
+    return format_percent(one.slow, 0)
+
+
+def _state(one: EnvironmentExport) -> str:
+    if one.reason:
+        return one.reason
+    if one.modes is not None:
+        longer = format_percent(one.modes.ratio)
+        return f"two states: {one.modes.slow} of {one.modes.launches} launches take {longer} longer"
+    return one.state
+
+
+def _basis(result: BisectionExport) -> list[str]:
+    lines = []
+    if result.noise is not None:
+        measured = (
+            f"{result.launches} launches in {format_seconds(result.seconds)}; noise of a launch "
+            f"{format_percent(result.noise)}."
+        )
+        if result.ending in ("found", "no difference"):
+            error = format_percent(result.error_probability, 0)
+            measured += f" Wrong with a probability of at most {error} (torchscale docs bisect)."
+        lines.append(measured)
+    return [*lines, f"Again: {result.command}"]

@@ -1,0 +1,256 @@
+"""What a bisection found, in a sentence and as data. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torchscale.analysis.stats.series import mean_interval
+from torchscale.features.bisect.environment import Candidate
+from torchscale.features.bisect.evidence import Cost
+from torchscale.features.bisect.export_schema import (
+    BisectionExport,
+    CostExport,
+    EnvironmentExport,
+    EnvironmentState,
+    ModesExport,
+)
+from torchscale.features.bisect.hypotheses import Hypothesis, Kind
+from torchscale.features.bisect.launcher import Metric
+from torchscale.features.bisect.question import Question
+from torchscale.features.bisect.search import Ending, Search
+from torchscale.features.bisect.state import LaunchEntry
+from torchscale.util.interval_text import format_ends, with_interval
+from torchscale.util.units import format_change, format_percent
+
+NOT_BUILT = "could not be built"
+"""What the reason of an environment begins with where its build failed."""
+
+
+def format_cost(ratio: float, low: float, high: float) -> str:
+    """``+10.4 % (+8.1 to +12.9 %)``."""
+    return with_interval(format_change(ratio), format_ends(format_change(low), format_change(high)))
+
+
+def describe(
+    question: Question,
+    search: Search,
+    metric: Metric,
+    *,
+    interrupted: bool,
+    launches: Sequence[LaunchEntry],
+    command: str,
+) -> BisectionExport:
+    """Everything that is known.
+
+    Args:
+        question: What was asked.
+        search: Launches and what they say.
+        metric: What launches are judged by.
+        interrupted: Whether the user ended it.
+        launches: All of them.
+        command: The line that gives this again.
+    """
+    ending = search.ending or Ending.UNDECIDED
+    is_found = search.ending is Ending.FOUND
+    answer = search.answer if is_found else []
+    costs = _costs(question, search, answer)
+    difference = None
+    if min(map(search.launched, search.ends)) > 1:
+        difference = _cost(question.candidates[-1].label, search.difference)
+    return BisectionExport(
+        ending="interrupted" if interrupted else ending.value,
+        verdict=_sentence(question, search, costs, difference),
+        kind=answer[0].kind.value if answer else None,
+        answers=tuple(_members(question, one) for one in answer),
+        costs=tuple(costs),
+        difference=difference,
+        error_probability=search.limits.alpha,
+        at_least=search.limits.at_least,
+        metric=metric.name,
+        unit=metric.unit,
+        noise=search.noise,
+        environments=tuple(
+            _environment(place, candidate, search, metric)
+            for place, candidate in enumerate(question.candidates)
+        ),
+        notes=tuple(_notes(question, search)),
+        launches=len(launches),
+        seconds=math.fsum(entry.seconds for entry in launches),
+        command=command,
+    )
+
+
+def _cost(what: str, cost: Cost) -> CostExport:
+    low, high = cost.interval
+    return CostExport(what=what, ratio=cost.ratio, low=low, high=high)
+
+
+def _members(question: Question, one: Hypothesis) -> tuple[str, ...]:
+    """The first slow environment, or the factors."""
+    if one.kind is Kind.STEP:
+        return (question.candidates[one.members[0]].label,)
+    return tuple(question.factors[member].change for member in one.members)
+
+
+def _costs(question: Question, search: Search, answer: Sequence[Hypothesis]) -> list[CostExport]:
+    """What the answer costs; nothing where slow launches were counted."""
+    if not answer:
+        return []
+    names: Sequence[str] = _members(question, answer[0])
+    if answer[0].kind is not Kind.SUM:
+        names = [" and ".join(names)]
+    costs = [(name, search.cost(effect)) for effect, name in enumerate(names)]
+    return [_cost(name, cost) for name, cost in costs if cost is not None]
+
+
+def _sentence(
+    question: Question,
+    search: Search,
+    costs: Sequence[CostExport],
+    difference: CostExport | None,
+) -> str:
+    good, bad = question.candidates[0].label, question.candidates[-1].label
+    measured = "" if difference is None else _shown(difference)
+    if search.ending is Ending.FOUND:
+        return _found(question, search, costs)
+    if search.ending is Ending.NO_DIFFERENCE:
+        return (
+            f"{bad} is not slower than {good} by {format_percent(search.limits.at_least)} or more: "
+            f"{measured}."
+        )
+    if search.ending is Ending.UNUSABLE:
+        end = next(place for place in search.ends if place in search.unusable)
+        label = question.candidates[end].label
+        return f"No answer: {label} {search.unusable[end]}."
+    if search.ending is Ending.TWO_STATES:
+        return (
+            f"No answer: {good} itself has two states, so that what is slow is not known. Make its "
+            "launches alike first, or name another good end."
+        )
+    if not search.confirmed:
+        return f"Undecided whether {bad} is slower than {good}: {measured or 'too few launches'}."
+    left = " or ".join(", ".join(_members(question, group[0])) for group in search.groups[:4])
+    more = " …" * (len(search.groups) > 4)
+    return f"{bad} is slower than {good}: {measured}. Undecided what it comes from: {left}{more}."
+
+
+def _found(question: Question, search: Search, costs: Sequence[CostExport]) -> str:
+    answer = search.answer
+    kind = answer[0].kind
+    if kind is Kind.SUM:
+        parts = " and ".join(f"{one.what} {_shown(one)}" for one in costs)
+        return f"Each makes it slower, and their costs add up: {parts}."
+    measured = _shown(costs[0]) if costs else _slow_launches(search)
+    if kind is Kind.STEP:
+        return _step(question, search, measured)
+    listed = [_of_factors(one.kind, _members(question, one)) for one in answer]
+    if len(listed) > 1:
+        choice = " or ".join(listed)
+        return f"Slower: {measured}. No environment whose launches count tells apart: {choice}."
+    return f"{listed[0][0].upper()}{listed[0][1:]}: {measured}."
+
+
+def _slow_launches(search: Search) -> str:
+    """``11 of 27 launches take 31.0 % longer, and 0 of 25 otherwise``."""
+    answer, environments = search.answer[0], range(search.count)
+    slow, count = search.slow_launches([one for one in environments if answer.is_slow(one)])
+    before, others = search.slow_launches([one for one in environments if not answer.is_slow(one)])
+    longer = format_percent(search.modes[search.count - 1].ratio)
+    return f"{slow} of {count} launches take {longer} longer, and {before} of {others} otherwise"
+
+
+def _of_factors(kind: Kind, names: Sequence[str]) -> str:
+    if kind is Kind.ALONE:
+        return f"{names[0]} makes it slower, whatever the other changes are"
+    if kind is Kind.TOGETHER:
+        return f"slower only with all of {', '.join(names)} together"
+    if kind is Kind.EITHER:
+        return f"each of {', '.join(names)} makes it slower, and several no more than one"
+    return f"{' and '.join(names)} each cost something"
+
+
+def _step(question: Question, search: Search, measured: str) -> str:
+    labels = [question.candidates[one.members[0]].label for one in search.answer]
+    before, after = (question.candidates[place].label for place in search.beside_answer)
+    slower = "Launches with two states" if search.counts_slow_launches else "Slower"
+    if len(question.candidates) == 2:
+        return f"{slower} with {question.factors[0].change}: {measured}."
+    if len(labels) == 1:
+        return f"{slower} since {labels[0]}, against {before}: {measured}."
+    return (
+        f"{slower} since one of {', '.join(labels)}: {measured}, from {before} to {after}. What "
+        "lies between could not be told apart."
+    )
+
+
+def _shown(cost: CostExport) -> str:
+    return format_cost(cost.ratio, cost.low, cost.high)
+
+
+def _environment(
+    place: int, candidate: Candidate, search: Search, metric: Metric
+) -> EnvironmentExport:
+    logs = search.logs(place)
+    mean = low = high = None
+    if logs:
+        center, half = mean_interval(logs)
+        sign = -1 if metric.higher_is_better else 1
+        mean = math.exp(sign * center)
+        if half is not None:
+            low, high = sorted(math.exp(sign * center + side * half) for side in (-1, 1))
+    slow = None
+    if search.confirmed and place in search.measurable:
+        slow = search.evidence.is_slow(place)
+    modes = search.modes.get(place)
+    shown = None
+    if modes is not None:
+        shown = ModesExport(slow=modes.slow, launches=modes.launches, ratio=modes.ratio)
+    return EnvironmentExport(
+        label=candidate.label,
+        requirements=candidate.environment.requirements,
+        revision=candidate.environment.revision,
+        variables=dict(candidate.environment.variables),
+        state=_state(place, search),
+        reason=search.unusable.get(place, ""),
+        launches=len(logs),
+        mean=mean,
+        low=low,
+        high=high,
+        slow=slow,
+        modes=shown,
+    )
+
+
+def _state(place: int, search: Search) -> EnvironmentState:
+    if place in search.unusable:
+        return "not built" if search.unusable[place].startswith(NOT_BUILT) else "failed"
+    if place in search.modes:
+        return "two states"
+    if place in search.unsteady:
+        return "unsteady"
+    return "ok" if search.launched(place) else "not launched"
+
+
+def _notes(question: Question, search: Search) -> list[str]:
+    labels = [candidate.label for candidate in question.candidates]
+    ignored = "" if search.counts_slow_launches else " Its launches do not count."
+    notes = [
+        f"{labels[place]} has two states: {modes.slow} of {modes.launches} launches take "
+        f"{format_percent(modes.ratio)} longer.{ignored}"
+        for place, modes in sorted(search.modes.items())
+    ]
+    notes += [
+        f"Launches of {labels[place]} scatter more than those of the others: two states that "
+        f"{search.launched(place)} launches do not tell apart, or more noise.{ignored}"
+        for place in sorted(search.unsteady)
+    ]
+    further = search.second_step() if search.ending is Ending.FOUND else None
+    if further is not None:
+        pair, cost = further
+        shown = format_cost(cost.ratio, *cost.interval)
+        notes.append(
+            f"There is a further step at {labels[pair.members[1]]}: {shown}. The cost above is "
+            "between both levels; name nearer ends to separate them."
+        )
+    return notes

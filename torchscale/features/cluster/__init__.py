@@ -1,0 +1,1 @@
+"""More than this machine: several nodes, and jobs of schedulers."""

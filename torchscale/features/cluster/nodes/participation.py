@@ -1,0 +1,178 @@
+"""Leading and following: what every command over nodes does alike. Node 0 waits for the others,
+runs its part and tells them how it ended; each other node joins and carries out orders until it is
+told."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+from torchscale.config.sections import LaunchSettings
+from torchscale.errors import ExitCode, MachineError, TorchscaleError
+from torchscale.features.cluster.cluster import Cluster
+from torchscale.features.cluster.nodes.follower import Follower
+from torchscale.features.cluster.nodes.leader import Leader
+from torchscale.features.cluster.nodes.network import listen_as_leader
+from torchscale.launch.control import StopRequest
+from torchscale.observer import Observer
+from torchscale.report.text.labels import plural
+from torchscale.schema.launch.nodes import CheckStep, Description, Finish, Start
+from torchscale.util.processes.subprocesses import POLL_SECONDS, adopt_orphans
+
+CarryOut = Callable[[Start | CheckStep], None]
+"""Does what node 0 orders."""
+
+
+@dataclass
+class Conclusion:
+    """What the other nodes are told at the end: a failure, until something else is known."""
+
+    exit_code: ExitCode = ExitCode.FAILED
+    reason: str = ""
+
+
+@contextmanager
+def lead_nodes(
+    cluster: Cluster,
+    token: bytes,
+    description: Description,
+    settings: LaunchSettings,
+    *,
+    stop: StopRequest,
+    observer: Observer,
+) -> Iterator[tuple[Leader, Conclusion]]:
+    """Wait for the other nodes, check that they fit together, and let them go at the end, whatever
+    it is.
+
+    Args:
+        cluster, token: Cluster and token of these nodes.
+        description: What must be equal on all nodes.
+        settings: Bounds on waiting, in seconds.
+        stop: Ends the wait.
+        observer: Is told for what is waited.
+
+    Raises:
+        UsageError: the address that they connect to cannot be used.
+        MachineError: they do not fit together; nothing was started.
+    """
+    leader = Leader(
+        listen_as_leader(cluster, settings.join_timeout_seconds, lambda: stop.asked),
+        token,
+        description,
+        cluster.nodes,
+        silent_seconds=settings.node_timeout_seconds,
+    )
+    conclusion = Conclusion()
+    try:
+        others = plural(cluster.nodes - 1, "other node")
+        with observer.status(f"Waiting for {others} at {cluster.master}"):
+            leader.meet(settings.join_timeout_seconds, stop)
+        yield leader, conclusion
+    except TorchscaleError as error:
+        conclusion.exit_code, conclusion.reason = error.exit_code, error.message
+        raise
+    finally:
+        leader.close(int(conclusion.exit_code), conclusion.reason)
+
+
+def show_notes(leader: Leader, observer: Observer) -> None:
+    """What happened between the nodes since the last call."""
+    for text in leader.take_notes():
+        observer.note(text)
+
+
+@dataclass(frozen=True)
+class Participation:
+    """A node's part in what node 0 leads.
+
+    Attributes:
+        name: Name of what node 0 leads, for messages.
+        description: What must be equal on all nodes.
+        begin: Called once this node has joined; returns what carries out orders.
+    """
+
+    name: str
+    description: Description
+    begin: Callable[[], CarryOut]
+
+
+def follow_node_0(
+    cluster: Cluster,
+    token: bytes,
+    settings: LaunchSettings,
+    *,
+    stopping: AbstractContextManager[StopRequest],
+    observer: Observer,
+    prepare: Callable[[Follower, StopRequest], Participation],
+) -> ExitCode | int:
+    """Take part as another node than the first, until node 0 says that all is done. Returns the
+    exit code: that of node 0, where it says so.
+
+    Args:
+        cluster, token: Cluster and token of these nodes.
+        settings: Bounds on waiting, in seconds.
+        stopping: Handles stop signals while this node takes part.
+        observer: Is told for what is waited.
+        prepare: Called before this node joins.
+
+    Raises:
+        MachineError: node 0 cannot be reached or refuses this node, or the connection to it is
+            lost.
+        TorchscaleError: ``prepare`` raised it.
+    """
+    adopt_orphans()
+    follower = Follower(cluster, token, silent_seconds=settings.node_timeout_seconds)
+    farewell = ""
+    try:
+        with stopping as stop:
+            part = prepare(follower, stop)
+            try:
+                with observer.status(f"Waiting for node 0 at {cluster.master}"):
+                    follower.join(
+                        part.description, settings.join_timeout_seconds, lambda: stop.asked
+                    )
+            except TorchscaleError:
+                if stop.asked:  # which ends the wait
+                    return ExitCode.INTERRUPTED
+                raise
+            observer.note(
+                f"{part.name}: node {cluster.node_rank} of {cluster.nodes}, results on node 0"
+            )
+            last = _obey(follower, part.begin(), stop)
+            if last is None:
+                farewell = "it was interrupted"
+                return ExitCode.INTERRUPTED
+    finally:
+        follower.close(farewell)
+    return finish_code(last)
+
+
+def finish_code(last: Finish) -> ExitCode | int:
+    """The exit code that node 0 gave.
+
+    Raises:
+        MachineError: with the reason that node 0 gave.
+    """
+    if last.exit_code == ExitCode.INTERRUPTED or not last.reason:
+        return last.exit_code
+    error = MachineError(last.reason)
+    error.exit_code = ExitCode.FAILED
+    if last.exit_code in set(ExitCode):
+        error.exit_code = ExitCode(last.exit_code)
+    raise error
+
+
+def _obey(follower: Follower, carry_out: CarryOut, stop: StopRequest) -> Finish | None:
+    """Carry out what node 0 orders until it says that all is done; ``None`` where this node was
+    interrupted."""
+    while not stop.asked:
+        try:
+            order = follower.orders.get(timeout=POLL_SECONDS)
+        except queue.Empty:
+            continue
+        if isinstance(order, Finish):
+            return order
+        carry_out(order)
+    return None

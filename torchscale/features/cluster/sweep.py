@@ -1,0 +1,281 @@
+"""A sweep over several nodes: node 0 runs it and keeps the run folder, the others take part until
+it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from torchscale.config.experiment import Experiment
+from torchscale.errors import ExitCode, MachineError, TorchscaleError
+from torchscale.features.cluster.cluster import Cluster, ClusterOptions, find_cluster, read_token
+from torchscale.features.cluster.nodes.follower import Follower
+from torchscale.features.cluster.nodes.launch import run_over_nodes, run_part
+from torchscale.features.cluster.nodes.leader import Leader
+from torchscale.features.cluster.nodes.participation import (
+    CarryOut,
+    Conclusion,
+    Participation,
+    follow_node_0,
+    lead_nodes,
+    show_notes,
+)
+from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.measure.context import PlannedRun, plan_run, stop_on_signals
+from torchscale.observer import SILENT, Observer
+from torchscale.plan.expand import Plan
+from torchscale.report.text.labels import plural
+from torchscale.schema.cells.kinds import AnyCell
+from torchscale.schema.launch.nodes import CheckStep, NodeDescription, Start
+from torchscale.schema.launch.progress import Progress
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.util.processes.subprocesses import POLL_SECONDS
+from torchscale.util.redaction import redact
+
+Planner = Callable[[Experiment, Observer], PlannedRun]
+"""Plans an experiment for the machine at hand."""
+
+
+def join_cluster(
+    experiment: Experiment,
+    *,
+    nodes: int | None = None,
+    node_rank: int | None = None,
+    master: str | None = None,
+    token_file: Path | None = None,
+    observer: Observer = SILENT,
+) -> tuple[Experiment, Cluster | None, bytes]:
+    """The experiment with the number of its nodes, which node this is, and the nodes' token. On a
+    single node: the experiment as it is, ``None`` and nothing.
+
+    Args:
+        experiment: The experiment, whose ``launch.nodes`` counts where ``nodes`` is not given.
+        nodes, node_rank, master: Which node of which cluster this is; what is not given is looked
+            for in the environment.
+        token_file: Holds the nodes' secret; by default ``TORCHSCALE_TOKEN`` does.
+        observer: Shows who else can read it.
+
+    Raises:
+        UsageError: an option or variable is missing or wrong.
+    """
+    asked = experiment.launch.nodes if "nodes" in experiment.launch.model_fields_set else None
+    options = ClusterOptions(nodes, node_rank, master, token_file)
+    cluster = find_cluster(options, asked, os.environ)
+    if cluster is None:
+        return experiment, None, b""
+    token = read_token(token_file, lambda text: observer.note(f"warning: {text}"))
+    launch = experiment.launch.model_copy(update={"nodes": cluster.nodes})
+    return experiment.model_copy(update={"launch": launch}), cluster, token
+
+
+class SweepNodes:
+    """The nodes of a sweep, as the loop over its launches needs them."""
+
+    def __init__(
+        self, leader: Leader, plan: Plan, observer: Observer, conclusion: Conclusion
+    ) -> None:
+        self._leader, self._plan, self._observer = leader, plan, observer
+        self._conclusion = conclusion
+        self._put_off: set[str] = set()
+
+    def update(self) -> None:
+        """Let nodes in that have come since the last call, and show what happened meanwhile."""
+        self._leader.admit_late()
+        show_notes(self._leader, self._observer)
+
+    def can_run(self, cell: AnyCell) -> bool:
+        """Whether as many nodes are there as ``cell`` needs."""
+        possible = self._plan.nodes_of(cell.world_size) <= self._leader.available
+        if possible:
+            self._put_off.discard(cell.id)
+        else:
+            self._put_off.add(cell.id)
+        return possible
+
+    def run(
+        self,
+        task: LaunchTask,
+        directory: Path,
+        *,
+        limits: LaunchLimits,
+        extra_env: Mapping[str, str],
+        stop: StopRequest,
+        on_progress: Callable[[Progress], None],
+    ) -> LaunchRecord:
+        """Run a launch over as many nodes as it needs. Returns its record."""
+        world_size = task.cell.world_size
+        nodes = self._leader.layout(
+            self._plan.nodes_of(world_size), self._plan.local_size(world_size)
+        )
+        return run_over_nodes(
+            task,
+            directory,
+            self._leader,
+            nodes,
+            limits=limits,
+            extra_env=extra_env,
+            stop=stop,
+            on_progress=on_progress,
+        )
+
+    def conclude(self, exit_code: ExitCode, interrupted: bool) -> None:
+        """The sweep has ended: say which cells wait for nodes, and what the other nodes are
+        told."""
+        show_notes(self._leader, self._observer)
+        self._conclusion.exit_code = exit_code
+        if interrupted:
+            self._conclusion.reason = "interrupted on node 0"
+        elif self._put_off:
+            self._observer.note(
+                f"{plural(len(self._put_off), 'cell')} could not be measured for lack of nodes: "
+                f"{'; '.join(self._leader.missing())}. The same command on every node continues"
+            )
+
+
+@contextmanager
+def leading(
+    cluster: Cluster | None,
+    token: bytes,
+    planned: PlannedRun,
+    stop: StopRequest,
+    observer: Observer,
+) -> Iterator[SweepNodes | None]:
+    """Wait for the other nodes, check them, and let them go at the end, whatever it is; ``None``
+    without a cluster.
+
+    Raises:
+        UsageError: the address that they connect to cannot be used.
+        MachineError: they do not fit together; nothing was started.
+    """
+    if cluster is None:
+        yield None
+        return
+    settings, description = planned.experiment.launch, describe_node(planned)
+    leading_nodes = lead_nodes(cluster, token, description, settings, stop=stop, observer=observer)
+    with leading_nodes as (leader, conclusion):
+        nodes = SweepNodes(leader, planned.plan, observer, conclusion)
+        nodes.update()
+        missing = leader.missing()
+        if missing and not stop.asked:
+            observer.note(
+                f"warning: {'; '.join(missing)} within {settings.join_timeout_seconds:g} s; "
+                f"measuring what {plural(leader.available, 'node')} can"
+            )
+        yield nodes
+
+
+def follow(
+    experiment: Experiment,
+    cluster: Cluster,
+    token: bytes,
+    observer: Observer,
+    make: Planner = plan_run,
+) -> ExitCode | int:
+    """Take part in a sweep as another node than the first, until it ends. Returns the exit code:
+    that of node 0, where it says so. ``make`` plans the experiment as node 0 does.
+
+    Raises:
+        MachineError: node 0 cannot be reached or refuses this node, or the connection to it is
+            lost.
+        TorchscaleError: this node cannot take part; node 0 is told.
+    """
+
+    def prepare(follower: Follower, stop: StopRequest) -> Participation:
+        planned = _planned(make, experiment, follower, observer)
+        return Participation(
+            name=experiment.experiment_name,
+            description=describe_node(planned),
+            begin=lambda: _runner(planned, follower, stop, observer),
+        )
+
+    return follow_node_0(
+        cluster,
+        token,
+        experiment.launch,
+        stopping=stop_on_signals(),
+        observer=observer,
+        prepare=prepare,
+    )
+
+
+def _planned(
+    make: Planner, experiment: Experiment, follower: Follower, observer: Observer
+) -> PlannedRun:
+    """The plan of this node; node 0 is told where there is none."""
+    try:
+        return make(experiment, observer)
+    except TorchscaleError as error:
+        with contextlib.suppress(TorchscaleError):  # what is wrong here is said below
+            follower.join(None, POLL_SECONDS, lambda: True, error.message)
+        raise
+
+
+def _runner(
+    planned: PlannedRun, follower: Follower, stop: StopRequest, observer: Observer
+) -> CarryOut:
+    """Runs this node's part of the launches that node 0 orders."""
+    cells = {cell.id: cell for cell in planned.plan.to_run}
+
+    def run(order: Start | CheckStep) -> None:
+        if not isinstance(order, Start):
+            raise MachineError("node 0 wants checks of this node, which takes part in a sweep")
+        cell = cells.get(order.cell_id)
+        if cell is None:
+            raise MachineError(f"node 0 wants {order.cell_id[:100]}, which this node cannot run")
+        observer.detail(
+            f"{cell.id}, launch {order.launch + 1}, node {order.node_rank} of {order.nodes}"
+        )
+        run_part(
+            order,
+            cell,
+            plan=planned.plan,
+            follower=follower,
+            experiment=planned.experiment,
+            stop=stop,
+        )
+
+    return run
+
+
+def describe_node(planned: PlannedRun) -> NodeDescription:
+    """What must be equal on all nodes."""
+    plan, environment = planned.plan, planned.machine.environment
+    names = {
+        info.name
+        for info in environment.devices
+        if info.index in plan.device_indices and info.kind == plan.device
+    }
+    return NodeDescription(
+        hostname=socket.gethostname(),
+        versions=environment.versions,
+        device=plan.device,
+        device_names=tuple(sorted(names)) or (environment.cpu,),
+        devices_per_node=plan.devices_per_node or len(plan.device_indices),
+        threads_per_rank=plan.threads_per_rank,
+        plan_hash=plan.hash,
+        config=_flat(planned.experiment.model_dump(mode="json")),
+    )
+
+
+def _flat(config: Mapping[str, object]) -> dict[str, str]:
+    """``section.key`` → value as JSON, secrets redacted."""
+    values: dict[str, str] = {}
+    for name, value in config.items():
+        if not isinstance(value, dict):
+            values[name] = json.dumps(value)
+            continue
+        for key, item in value.items():
+            has_secrets = (name, key) == ("launch", "env") and isinstance(item, dict)
+            shown = (
+                {variable: redact(variable, str(text)) for variable, text in item.items()}
+                if has_secrets
+                else item
+            )
+            values[f"{name}.{key}"] = json.dumps(shown)
+    return values

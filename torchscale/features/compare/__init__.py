@@ -1,0 +1,1 @@
+"""Results beside each other: two runs, recordings, or many runs over time."""

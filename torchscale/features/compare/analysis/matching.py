@@ -1,0 +1,321 @@
+"""Which cells of two result sets are compared, and in what else the two sets differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torchscale.analysis.summary.conditions import DEVICE, over_sessions, session_facts
+from torchscale.config.choices import MatchKey
+from torchscale.config.strategy import strategy_label
+from torchscale.errors import UsageError
+from torchscale.schema.cells.checkpoint import CheckpointCell
+from torchscale.schema.cells.kinds import AnyCell, as_kind, training_workload
+from torchscale.schema.cells.memory import MemoryCell
+from torchscale.schema.cells.script import OWN
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.run.experiment_file import Session
+from torchscale.schema.run.result_set import ResultCell, ResultSet
+from torchscale.schema.state import State
+
+Match = tuple[ResultCell | None, ResultCell | None]
+"""A cell of the reference, and the one of the other side that it is compared with."""
+_Key = tuple[str, ...]
+_HOW_MEASURED = {"measurement", "device", "seed"}
+"""Fields that say how a cell is measured, not which workload it is; differences in them are
+listed."""
+_DECIDING = ("device", "torch")
+"""Conditions that change every figure, so that a comparison over them must be asked for."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that is not equal on all sides. ``forbids`` is set where a comparison then tells
+    nothing of what people usually ask, so that it needs to be asked for."""
+
+    what: str
+    values: tuple[str, ...]
+    forbids: bool = False
+
+
+def match_cells(
+    reference: ResultSet,
+    other: ResultSet,
+    *,
+    ignore_precision: bool = False,
+    keys: Sequence[MatchKey] = (),
+) -> tuple[list[Match], tuple[str, ...]]:
+    """Cells of both sides in the reference's order, then what only the other has; and remarks on
+    what did not match.
+
+    A cell matches by its id, else by its workload where one cell of each side has it. With
+    ``keys``, training and memory cells match by these alone, whatever else differs.
+
+    Raises:
+        UsageError: ``keys`` do not tell cells of a side apart.
+    """
+    pairs, notes = (
+        _match_by_keys(reference, other, keys)
+        if keys
+        else _match_by_workload(reference.cells, other.cells, ignore_precision)
+    )
+    taken = {cell.cell.id for cell in pairs.values()}
+    matches: list[Match] = [(cell, pairs.get(cell.cell.id)) for cell in reference.cells]
+    return [*matches, *((None, cell) for cell in other.cells if cell.cell.id not in taken)], tuple(
+        notes
+    )
+
+
+def _match_by_keys(
+    reference: ResultSet, other: ResultSet, keys: Sequence[MatchKey]
+) -> tuple[dict[str, ResultCell], list[str]]:
+    """Cells that have no such keys match by their workload."""
+    sides = [_by_keys(side.cells, keys) for side in (reference, other)]
+    pairs = {}
+    for key in [key for key in sides[0] if key in sides[1]]:
+        for side, cells in zip((reference, other), (sides[0][key], sides[1][key]), strict=True):
+            if len(cells) > 1:
+                raise _ambiguous(side.name, cells, keys)
+        pairs[sides[0][key][0].cell.id] = sides[1][key][0]
+    without = [
+        [cell for cell in side.cells if training_workload(cell.cell) is None]
+        for side in (reference, other)
+    ]
+    machine_pairs, notes = _match_by_workload(without[0], without[1], ignore_precision=False)
+    return pairs | machine_pairs, notes
+
+
+def _by_keys(cells: Sequence[ResultCell], keys: Sequence[MatchKey]) -> dict[_Key, list[ResultCell]]:
+    """Training and memory cells by what must be equal; a skipped one gives way to others of the
+    same key."""
+    by_keys: dict[_Key, list[ResultCell]] = {}
+    for cell in cells:
+        if training_workload(cell.cell) is not None:
+            values = named_values(cell.cell)
+            by_keys.setdefault((cell.cell.kind, *(values[key.value] for key in keys)), []).append(
+                cell
+            )
+    return {
+        key: [cell for cell in members if cell.state is not State.SKIPPED] or members[:1]
+        for key, members in by_keys.items()
+    }
+
+
+def _ambiguous(side: str, cells: Sequence[ResultCell], keys: Sequence[MatchKey]) -> UsageError:
+    values = [named_values(cell.cell) for cell in cells]
+    shared = ", ".join(f"{key.value} {values[0][key.value]}" for key in keys)
+    further = [
+        key.value
+        for key in MatchKey
+        if key not in keys and len({one[key.value] for one in values}) > 1
+    ]
+    return UsageError(
+        f"--match {','.join(key.value for key in keys)}: {len(cells)} cells of {side} are "
+        f"{shared}; expected one",
+        hint=f"add what tells them apart: {', '.join(further)}"
+        if further
+        else "compare them without --match",
+    )
+
+
+def named_values(cell: AnyCell) -> dict[str, str]:
+    """What of a cell ``--match`` can name, then its other settings; of a cell that trains nothing
+    its devices alone."""
+    trained = training_workload(cell)
+    if trained is None:
+        return {MatchKey.DEVICES.value: str(cell.world_size)}
+    options = ", ".join(f"{name}={value}" for name, value in trained.model_options.items())
+    packing = [] if trained.lengths is None else [trained.lengths.packing]
+    values = {
+        MatchKey.MODEL: f"{trained.model} ({options})" if options else trained.model,
+        MatchKey.BATCH: _batch(trained, lambda: trained.per_device_batch_size),
+        MatchKey.GLOBAL_BATCH: _batch(trained, lambda: trained.global_batch_size),
+        MatchKey.DEVICES: str(trained.world_size),
+        MatchKey.PRECISION: trained.precision,
+        MatchKey.STRATEGY: strategy_label(trained.strategy),
+        MatchKey.SCALING: trained.scaling,
+        MatchKey.OPTIMIZER: trained.optimizer,
+        MatchKey.DATA: " ".join([trained.data_source, *packing]),
+    }
+    own = {trained.optimizer, trained.data_source, *packing}
+    settings = ", ".join(setting for setting in trained.settings if setting not in own)
+    return {
+        **{key.value: value for key, value in values.items()},
+        "settings": settings or "default",
+    }
+
+
+def _batch(cell: TrainingCell, size: Callable[[], int]) -> str:
+    """A batch size; ``own`` of a script that is not told it."""
+    if cell.batch_size is None:
+        return OWN
+    return str(size())
+
+
+def _match_by_workload(
+    reference: Sequence[ResultCell], other: Sequence[ResultCell], ignore_precision: bool
+) -> tuple[dict[str, ResultCell], list[str]]:
+    theirs = {cell.cell.id: cell for cell in other}
+    pairs = {cell.cell.id: theirs[cell.cell.id] for cell in reference if cell.cell.id in theirs}
+    notes = []
+    for precision_counts in (True, False):
+        taken = {cell.cell.id for cell in pairs.values()}
+        ours_left = _by_workload(
+            [cell for cell in reference if cell.cell.id not in pairs], precision_counts
+        )
+        theirs_left = _by_workload(
+            [cell for cell in other if cell.cell.id not in taken], precision_counts
+        )
+        unambiguous = [
+            key
+            for key, ours in ours_left.items()
+            if len(ours) == 1 == len(theirs_left.get(key, ()))
+        ]
+        if precision_counts or ignore_precision:
+            pairs.update({ours_left[key][0].cell.id: theirs_left[key][0] for key in unambiguous})
+        elif unambiguous:
+            notes.append(
+                f"{len(unambiguous)} of the cells without a counterpart differ in precision alone "
+                "(--accept versions compares them)"
+            )
+    return pairs, notes
+
+
+def _by_workload(
+    cells: Sequence[ResultCell], precision_counts: bool
+) -> dict[str, list[ResultCell]]:
+    by_workload: dict[str, list[ResultCell]] = {}
+    for cell in cells:
+        by_workload.setdefault(_workload(cell.cell, precision_counts), []).append(cell)
+    return by_workload
+
+
+def workload_key(cell: AnyCell) -> str:
+    """Equal for cells that measure the same, on whatever device and however long."""
+    return _workload(cell, precision_counts=True)
+
+
+def _workload(cell: AnyCell, precision_counts: bool) -> str:
+    without = _HOW_MEASURED if precision_counts else {*_HOW_MEASURED, "precision"}
+    memory, checkpoint = as_kind(cell, MemoryCell), as_kind(cell, CheckpointCell)
+    content: dict[str, object]
+    if memory is not None:
+        content = {"kind": cell.kind, "of": _workload(memory.training, precision_counts)}
+    elif checkpoint is not None:
+        content = {
+            "kind": cell.kind,
+            "of": _workload(checkpoint.training, precision_counts),
+            "threads": checkpoint.threads,
+        }
+    else:
+        content = cell.model_dump(mode="json", exclude=without)
+        if content.get("script", "") is None:
+            del content["script"]  # as of versions that knew none
+    return json.dumps(content, sort_keys=True)
+
+
+def cell_differences(sides: Sequence[Sequence[Match]]) -> list[Difference]:
+    """What differs between cells that are compared with each other: for each side against the
+    reference, the matches. Values are those of all cells of a side."""
+    matched = [
+        [
+            (named_values(before.cell), named_values(after.cell))
+            for before, after in matches
+            if before and after
+        ]
+        for matches in sides
+    ]
+    names = dict.fromkeys(
+        name for pairs in matched for ours, theirs in pairs for name in (*ours, *theirs)
+    )
+    unequal = [
+        name
+        for name in names
+        if any(ours.get(name) != theirs.get(name) for pairs in matched for ours, theirs in pairs)
+    ]
+    return [
+        Difference(
+            f"{name.replace('_', ' ')} of cells",
+            (
+                _in_order(ours.get(name, "") for pairs in matched for ours, _ in pairs),
+                *(_in_order(theirs.get(name, "") for _, theirs in pairs) for pairs in matched),
+            ),
+        )
+        for name in unequal
+    ]
+
+
+def differences(sets: Sequence[ResultSet]) -> list[Difference]:
+    """Everything of machines, software and settings that is not equal on all sides; the forbidding
+    ones first."""
+    return unequal_facts([result_facts(results) for results in sets])
+
+
+def unequal_facts(columns: Sequence[Mapping[str, str]]) -> list[Difference]:
+    """What is not equal in all of these :func:`result_facts`; what forbids a comparison first."""
+    names = dict.fromkeys(name for column in columns for name in column)
+    unequal = []
+    for name in names:
+        values = tuple(column.get(name, "") for column in columns)
+        if len(set(values)) > 1:
+            forbids = name in _DECIDING and len({value for value in values if value}) > 1
+            unequal.append(Difference(name, values, forbids))
+    return sorted(unequal, key=lambda difference: not difference.forbids)
+
+
+def result_facts(results: ResultSet) -> dict[str, str]:
+    """Everything of a run's machine, software and settings that can change a figure, by name."""
+    measured = [cell for cell in results.cells if cell.state is State.OK]
+    facts = {
+        "device": _listed(cell.device for cell in measured),
+        "torch": _listed(cell.torch for cell in measured),
+    }
+    facts |= over_sessions(
+        [_of_session(session) for session in results.sessions]
+        or [{"torchscale": results.tool_version}]
+    )
+    if results.threads_per_rank is not None:
+        facts["threads per rank"] = str(results.threads_per_rank)
+    return facts | _settings(results)
+
+
+def _of_session(session: Session) -> dict[str, str]:
+    """What rank records do not hold; of the devices only their number, since each has its own
+    UUID."""
+    devices = session.environment.devices
+    facts = {"devices": str(len(devices))} if devices else {}
+    return facts | {
+        name: value
+        for name, value in session_facts(session).items()
+        if name != "PyTorch" and not name.startswith(DEVICE)
+    }
+
+
+def _settings(results: ResultSet) -> dict[str, str]:
+    """The config as flat keys, without the axes (cells tell those) and where it went."""
+    if results.config is None:
+        return {}
+    content = results.config.model_dump(
+        mode="json",
+        exclude={"experiment_name", "models", "batch_sizes", "gpu_counts", "nodes", "measure"},
+    )
+    return {f"config {key}": value for key, value in _flat(content).items()}
+
+
+def _flat(content: Mapping[str, object], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in content.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value if isinstance(value, str) else json.dumps(value)
+    return flat
+
+
+def _in_order(values: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(value for value in values if value))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted({name for name in names if name}))

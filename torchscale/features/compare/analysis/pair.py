@@ -1,0 +1,416 @@
+"""What came of comparing one result set with another: verdicts, and what a gate may not
+overlook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from torchscale.analysis.stats.ratios import LogRatio
+from torchscale.analysis.summary.conditions import Disturbance
+from torchscale.config.choices import Metric
+from torchscale.features.compare.analysis.bounds import Basis, Bounds
+from torchscale.schema.run.metric_key import MetricKey
+from torchscale.schema.run.result_set import ResultCell, ResultSet
+from torchscale.schema.state import State
+
+MIN_LAUNCHES = 3
+"""Minimum number of launches on a side. With two launches the t interval of a mean has one degree
+of freedom and is 12.7 standard errors wide: nearly every change would be unclear, and a lucky pair
+decided."""
+BLIND = 0.25
+"""An unclear comparison fails where a loss of this share is not excluded: a gate that could miss a
+quarter of the speed holds nothing back. Launches on a shared machine differ by 2 to 3 %, which
+gives intervals of 5 to 8 % with three of them (docs/method.md)."""
+HEADLINES = (
+    Metric.THROUGHPUT,
+    Metric.STEPS,
+    Metric.BUSBW,
+    Metric.COMPUTE,
+    Metric.COPY,
+    Metric.SAVE,
+    Metric.LOAD,
+)
+"""What decides unless something else is asked for; of a cell that measures memory alone, that."""
+
+
+PossibleEnds = tuple[float | None, float | None]
+"""Ends between which a ratio may lie, at 95 %; ``None`` where nothing bounds that end."""
+
+
+class Verdict(str, Enum):
+    """What can be said of a change; values are what files and tables show."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    SAME = "same"
+    UNCLEAR = "unclear"
+
+    @property
+    def decided(self) -> bool:
+        """Whether it says something of the change."""
+        return self is not Verdict.UNCLEAR
+
+    @property
+    def explanation(self) -> str:
+        """The verdict as a sentence, for legends."""
+        return _EXPLANATIONS[self]
+
+
+_EXPLANATIONS = {
+    Verdict.BETTER: "different from noise, and by more than the threshold",
+    Verdict.WORSE: "different from noise, and by more than the threshold",
+    Verdict.SAME: "any difference lies within the threshold",
+    Verdict.UNCLEAR: "a change beyond the threshold is neither shown nor excluded: noise could "
+    "hide it (more launches narrow the interval: benchmark.repeats), a side has fewer than "
+    f"{MIN_LAUNCHES} launches, or one side was contended or throttled by more than the change",
+}
+
+
+class Reason(str, Enum):
+    """Why a change is unclear; values are what JSON shows."""
+
+    FEW_LAUNCHES = "launches"
+    CONDITIONS = "conditions"
+    NOISE = "noise"
+
+
+class Outcome(str, Enum):
+    """Whether a cell could be compared."""
+
+    COMPARED = "compared"
+    LOST = "lost"
+    """Measured in the reference, and failed here."""
+    GAINED = "gained"
+    """Failed in the reference, and measured here."""
+    UNMEASURED = "unmeasured"
+    """Measured on one side, not run or skipped on the other, or on neither."""
+    UNMATCHED = "unmatched"
+    """Only one side has it."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One metric of one cell.
+
+    Attributes:
+        key: The metric, and which of several figures of it.
+        before, after: Geometric means over launches, in the metric's unit.
+        ratio: ``after`` ÷ ``before``.
+        launches: How many on each side.
+        sessions: Number of sessions in which these were measured.
+        session_spread: Standard deviation of a session's level, as a share; ``None`` where it is
+            not estimated.
+        adjusted_p: Holm's, over the cells of this metric and their mean; ``None`` where nothing was
+            tested.
+        conditions: Under which the sides were measured unequally, so that the ratio alone decides
+            nothing.
+        bounds: The ratios between which the change lies without them; ``None`` under equal
+            conditions, and where nothing bounds it.
+        verdict: What can be said.
+    """
+
+    key: MetricKey
+    before: float
+    after: float
+    ratio: LogRatio
+    launches: tuple[int, int]
+    sessions: tuple[int, int] = (1, 1)
+    session_spread: float | None = None
+    adjusted_p: float | None = None
+    conditions: tuple[str, ...] = ()
+    bounds: Bounds | None = None
+    verdict: Verdict = Verdict.UNCLEAR
+
+    @property
+    def low(self) -> LogRatio | None:
+        """The least that the change may be; ``None`` where nothing bounds it."""
+        if not self.conditions:
+            return self.ratio
+        return None if self.bounds is None else self.bounds.low
+
+    @property
+    def high(self) -> LogRatio | None:
+        """The most that the change may be; ``None`` where nothing bounds it."""
+        if not self.conditions:
+            return self.ratio
+        return None if self.bounds is None else self.bounds.high
+
+    @property
+    def possible(self) -> PossibleEnds | None:
+        """Outer ends of the intervals of both bounds; ``None`` under equal conditions."""
+        return _possible_ends(self)
+
+    @property
+    def basis(self) -> Basis | None:
+        """What the bounds rest on; ``None`` where there are none."""
+        if self.bounds is None:
+            return None
+        return self.bounds.basis
+
+    @property
+    def enough_launches(self) -> bool:
+        """Whether a verdict is possible."""
+        return min(self.launches) >= MIN_LAUNCHES
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why it is unclear; ``None`` where it is not."""
+        if self.verdict.decided:
+            return None
+        if not self.enough_launches:
+            return Reason.FEW_LAUNCHES
+        return Reason.CONDITIONS if self.conditions else Reason.NOISE
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that the key belongs to."""
+        return self.key.metric
+
+    @property
+    def detail(self) -> str:
+        """Which of several figures of the metric: ``all_reduce fp32``; empty where a metric has one
+        figure."""
+        return self.key.detail
+
+    @property
+    def covers_sessions(self) -> bool:
+        """Whether the interval holds the noise between sessions: estimated, or each launch is a
+        session of its own."""
+        return self.session_spread is not None or self.sessions == self.launches != (1, 1)
+
+
+@dataclass(frozen=True)
+class CellComparison:
+    """A cell of either side; ``before`` and ``after`` are ``None`` where that side lacks it.
+    ``absent`` are figures that the reference has and the other side lacks; ``disturbances`` say
+    which launches were contended or throttled."""
+
+    before: ResultCell | None
+    after: ResultCell | None
+    outcome: Outcome
+    changes: tuple[Change, ...] = ()
+    absent: tuple[MetricKey, ...] = ()
+    disturbances: tuple[Disturbance, ...] = ()
+
+    @property
+    def cell(self) -> ResultCell:
+        """The result cell of ``before``, or of ``after`` where only that side has it."""
+        side = self.before or self.after
+        assert side is not None  # noqa: S101 - one side has it; this tells the type checker
+        return side
+
+    @property
+    def other_id(self) -> str | None:
+        """Id of the cell on the other side; ``None`` where it lacks the cell."""
+        if self.after is None:
+            return None
+        return self.after.cell.id
+
+    @property
+    def states(self) -> tuple[State | None, ...]:
+        """States of the cell on both sides; ``None`` for a side that lacks it."""
+        return tuple(None if side is None else side.state for side in (self.before, self.after))
+
+    @property
+    def reasons(self) -> tuple[str | None, ...]:
+        """Reasons of the cell's state on both sides; ``None`` where there is none."""
+        return tuple(None if side is None else side.reason for side in (self.before, self.after))
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Cautions of both sides."""
+        both = {flag for one in (self.before, self.after) if one is not None for flag in one.flags}
+        return tuple(sorted(both))
+
+    @property
+    def measured_less(self) -> bool:
+        """Whether the other side did not fail and yet has fewer launches than the reference: none,
+        a part of them, or too few for a verdict that the reference allows."""
+        if self.outcome is Outcome.LOST or self.before is None or not self.before.launches:
+            return False
+        before, after = (
+            len(self.before.launches),
+            0 if self.after is None else len(self.after.launches),
+        )
+        partial = self.after is not None and self.after.state is State.PARTIAL and after < before
+        return after == 0 or partial or after < MIN_LAUNCHES <= before
+
+
+@dataclass(frozen=True)
+class Overall:
+    """One metric over all cells that were compared: the geometric mean of their ratios, each cell
+    counting once.
+
+    Attributes:
+        metric: The metric.
+        ratio: Ratio of the cells that count.
+        cells, flagged: How many count, and how many of these carry warnings.
+        verdict: What can be said.
+        low, high: The least and the most that the change may be, which is ``ratio`` unless cells
+            were measured under unequal conditions; ``None`` where nothing bounds it.
+        reason: Why it is unclear; ``None`` where it is not.
+        withheld: Cells that do not count: with too few launches where others have enough, and where
+            nothing bounds what unequal conditions did.
+        conditions: Under which cells that count were measured unequally.
+    """
+
+    metric: Metric
+    ratio: LogRatio
+    cells: int
+    flagged: int
+    verdict: Verdict
+    low: LogRatio | None
+    high: LogRatio | None
+    reason: Reason | None
+    withheld: int
+    conditions: tuple[str, ...]
+
+    @property
+    def possible(self) -> PossibleEnds | None:
+        """Outer ends of the intervals of both bounds; ``None`` under equal conditions."""
+        return _possible_ends(self)
+
+    def may_hide_loss(self, threshold: float) -> bool:
+        """Whether it is unclear and a loss of a quarter (``BLIND``), or of the threshold if that is
+        larger, is not excluded."""
+        if self.verdict.decided:
+            return False
+        end = self.low if self.metric.higher_is_better else self.high
+        if self.reason is Reason.FEW_LAUNCHES or end is None or end.interval is None:
+            return True
+        worst = end.interval[0] if self.metric.higher_is_better else 1 / end.interval[1]
+        return worst < 1 - max(BLIND, threshold)
+
+
+def _possible_ends(one: Change | Overall) -> PossibleEnds | None:
+    if not one.conditions:
+        return None
+    return _end(one.low, 0), _end(one.high, 1)
+
+
+def _end(ratio: LogRatio | None, place: int) -> float | None:
+    if ratio is None or ratio.interval is None:
+        return None
+    return ratio.interval[place]
+
+
+@dataclass(frozen=True)
+class Score:
+    """``value`` = 100 × ``ratio`` × ``measured`` ÷ ``of``: speed against the reference over the
+    cells that both measured, times the share of the reference's measured cells that were measured
+    here too. ``certain`` is set where the overall change of speed has a verdict."""
+
+    ratio: float
+    measured: int
+    of: int
+    certain: bool
+
+    @property
+    def value(self) -> float:
+        """The composite: 100 is the reference."""
+        return 100 * self.ratio * self.measured / self.of
+
+
+@dataclass(frozen=True)
+class EfficiencyScore:
+    """``value`` = 100 × ``ratio``, the geometric mean over ``cells`` of their scaling efficiency
+    against the reference's. Efficiency is against the smallest count of a series that both sides
+    measured."""
+
+    ratio: LogRatio
+    cells: int
+
+    @property
+    def value(self) -> float:
+        """100 is the reference."""
+        return 100 * self.ratio.value
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % of ``value``; ``None`` where nothing is known of the spread."""
+        interval = self.ratio.interval
+        if interval is None:
+            return None
+        return 100 * interval[0], 100 * interval[1]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One result set against the reference. ``score`` is ``None`` where no cell was compared by its
+    speed, ``efficiency`` where no series has two counts on both sides."""
+
+    reference: ResultSet
+    other: ResultSet
+    cells: tuple[CellComparison, ...]
+    overall: tuple[Overall, ...]
+    score: Score | None
+    notes: tuple[str, ...]
+    threshold: float
+    efficiency: EfficiencyScore | None
+
+    def decided_by(self, metrics: Sequence[Metric]) -> list[tuple[CellComparison, Change]]:
+        """Changes that decide: of ``metrics``, or without any of the headline of each cell."""
+        return [
+            (cell, change)
+            for cell in self.cells
+            for change in cell.changes
+            if _decides(cell, change.metric, metrics)
+        ]
+
+    def regressions(self, metrics: Sequence[Metric]) -> list[str]:
+        """Cells that were lost, or are worse by what decides."""
+        lost = [cell.cell.cell.id for cell in self.cells if cell.outcome is Outcome.LOST]
+        worse = [
+            cell.cell.cell.id
+            for cell, change in self.decided_by(metrics)
+            if change.verdict is Verdict.WORSE
+        ]
+        return [*lost, *dict.fromkeys(worse)]
+
+    def overall_regressions(self, metrics: Sequence[Metric]) -> list[Metric]:
+        """What decides and is worse over all cells together: it may be so where no cell shows it
+        alone."""
+        return [one.metric for one in self.overall_by(metrics) if one.verdict is Verdict.WORSE]
+
+    def overall_by(self, metrics: Sequence[Metric]) -> list[Overall]:
+        """Overall changes of the metrics that decide."""
+        decisive = {change.metric for _, change in self.decided_by(metrics)}
+        return [one for one in self.overall if one.metric in decisive]
+
+    def missing(self, metrics: Sequence[Metric]) -> list[CellComparison]:
+        """Cells of which this side measured less than the reference, or not what decides."""
+        return [
+            cell
+            for cell in self.cells
+            if cell.measured_less or any(_decides(cell, key.metric, metrics) for key in cell.absent)
+        ]
+
+    def may_hide_loss(self, metrics: Sequence[Metric]) -> bool:
+        """Whether all that decides is unclear over all cells, and a large loss is not excluded."""
+        overall = self.overall_by(metrics)
+        return bool(overall) and all(one.may_hide_loss(self.threshold) for one in overall)
+
+    def unclear(self, metrics: Sequence[Metric]) -> list[str]:
+        """Cells of which nothing can be said: too few launches, too much noise, not measured on a
+        side."""
+        open_ends = (Outcome.UNMEASURED, Outcome.UNMATCHED)
+        missing = [
+            one.cell.cell.id
+            for one in self.cells
+            if one.outcome in open_ends
+            and any(side is not None and side.launches for side in (one.before, one.after))
+        ]
+        unclear = [
+            cell.cell.cell.id
+            for cell, change in self.decided_by(metrics)
+            if not change.verdict.decided
+        ]
+        return [*missing, *dict.fromkeys(unclear)]
+
+
+def _decides(cell: CellComparison, metric: Metric, metrics: Sequence[Metric]) -> bool:
+    if metrics:
+        return metric in metrics
+    return metric in HEADLINES or (cell.cell.cell.kind == "memory" and metric is Metric.MEMORY)

@@ -1,0 +1,400 @@
+"""``torchscale compare``: faster, slower, or within noise?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchscale.cli.options import BaselinesOption, Several
+from torchscale.cli.output import (
+    TERMINAL,
+    message_console,
+    note,
+    print_json,
+    result_console,
+    status,
+)
+from torchscale.cli.parsing import is_price, listed, members, number, share
+from torchscale.cli.rendering import chosen_formats, refuse_two_documents, write_rendered
+from torchscale.config.choices import Accept, CompareFormat, FailOn, MatchKey, Metric
+from torchscale.errors import UsageError
+
+if TYPE_CHECKING:
+    from torchscale.features.compare.sections.document import ComparisonReport
+
+
+def compare(
+    context: typer.Context,
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="A B [C ...]",
+            help="Runs by name or directory, a directory that holds several, record.json files, or "
+            "baselines by file or name; with --why also two folders of recordings. A is the "
+            "reference; of a directory of runs the oldest.",
+        ),
+    ],
+    why: Annotated[
+        bool,
+        typer.Option(
+            "--why",
+            help="Split the difference of each training cell's mean step into parts that add up, "
+            "with what changed beside it and the likeliest cause; of recordings also by operator.",
+        ),
+    ] = False,
+    cost: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cost",
+            help="Price of a device and hour: one for all sides, or one for each: --cost 3.00 5.50",
+            metavar="PRICE",
+        ),
+    ] = None,
+    threshold: Annotated[
+        str, typer.Option("--threshold", help="Smaller changes count as equal: 2% or 0.02.")
+    ] = "2%",
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option(
+            "--fail-on",
+            help="What gives exit code 1. regression: something is worse, failed or was not "
+            "measured, or all is unclear and a loss of 25 % is not excluded; unclear: also any "
+            "unclear cell; never. Default: regression; with --cost never.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        Several,
+        typer.Option(
+            "--metric",
+            "-m",
+            metavar="NAME,…",
+            help="What decides: throughput, step-p95, memory, energy, cost, busbw, compute, copy, save, "
+            "load, stop, stop-async. Default: speed (throughput, busbw, compute, copy, save, load).",
+        ),
+    ] = None,
+    match: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--match",
+            help="Compare cells that are equal in these, whatever else differs: model, batch, "
+            "global_batch, devices, precision, strategy, scaling, optimizer, data. With commas, or "
+            "several times.",
+            metavar="KEYS",
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            "--reference",
+            help="Name of the side to compare with. Default: the first, or the oldest run.",
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="WHICH",
+            help="Take the reference from earlier runs: last (the newest before A), main (the "
+            "newest whose git branch is main or master), median-of-N (over the last N).",
+        ),
+    ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            metavar="FILE|DIR",
+            help="Where --against looks, and runs by name that are not here: a file of `torchscale "
+            "history --db`, or a directory with run folders. Default of --against: the directory "
+            "that holds A.",
+        ),
+    ] = None,
+    accept: Annotated[
+        Several,
+        typer.Option(
+            "--accept",
+            metavar="WHAT,…",
+            help="Let pass: missing (a side measured less than the reference), unclear (all is "
+            "unclear), flags (only one side was contended or throttled), versions (devices, "
+            "precisions or versions of torch differ).",
+        ),
+    ] = None,
+    formats: Annotated[
+        Several,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="NAME,…",
+            help="terminal, html, pdf, md, json. Default: by the suffix of --output, else terminal",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File, or - for standard output. Default: comparison.<format> here; standard "
+            "output for md or json alone",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+    save: Annotated[
+        str | None,
+        typer.Option(
+            "--save",
+            metavar="NAME",
+            help="Keep A under this name instead, to compare with later: one JSON file that can "
+            "be committed.",
+        ),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="With --save: overwrite a baseline of that name.")
+    ] = False,
+    baselines: BaselinesOption = Path("baselines"),
+) -> None:
+    """Compare results cell by cell and overall, with 95 % intervals.
+
+    Exit code 1 where something is worse, failed or was not measured, or all is unclear and a loss
+    of 25 % is not excluded.
+
+    The unit is the launch: measure with benchmark.repeats of 3 or 5. With fewer than 3 a side, a
+    change is unclear.
+
+    [bold]Examples[/bold]
+
+    [cyan]torchscale compare results/before results/after[/cyan]
+
+    [cyan]torchscale compare --why results/before results/after[/cyan]
+
+    [cyan]torchscale compare main results/new --threshold 3% --format md --output - >>
+    $GITHUB_STEP_SUMMARY[/cyan]
+
+    [cyan]torchscale compare results/a100 results/h100 --match model,global_batch --cost 3.00
+    5.50[/cyan]
+
+    [cyan]torchscale compare results --reference monday[/cyan]
+
+    [cyan]torchscale compare results/nightly --save main && git add baselines/main.json[/cyan]
+
+    [cyan]torchscale compare results/new --against median-of-10 --history torchscale.sqlite[/cyan]
+    """
+    from torchscale.features.compare import compare as run  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.features.compare import recordings as recorded  # noqa: PLC0415
+
+    if save is not None:
+        _save(context, save, sources, baselines, replace=replace, as_json=as_json)
+        return
+    if replace:
+        raise UsageError(
+            "--replace is for --save", hint="torchscale compare RUN --save NAME --replace"
+        )
+    accepted = _accepted(accept)
+    gated_by = _gated_by(fail_on, with_prices=bool(cost))
+    if Accept.UNCLEAR in accepted and gated_by is FailOn.UNCLEAR:
+        raise UsageError(
+            f"--accept unclear contradicts --fail-on {gated_by.value}", hint="leave one of them out"
+        )
+    refuse_two_documents("--output", output, as_json=as_json)
+    paths, prices = _sources_and_prices(sources, cost or [])
+    chosen = chosen_formats(
+        members("--format", formats, CompareFormat), CompareFormat.TERMINAL, output
+    )
+    if why and recorded.are_recordings(paths):
+        _show_recordings(paths[0], paths[1], chosen, output, as_json=as_json)
+        return
+    comparison = run.compare_sources(
+        paths,
+        run.Rules(
+            share("--threshold", threshold),
+            tuple(members("--metric", metrics, Metric)),
+            Accept.VERSIONS in accepted,
+            _match_keys(match),
+            Accept.FLAGS in accepted,
+            against,
+            history,
+            why,
+        ),
+        reference=reference,
+        prices=prices,
+        baselines=baselines,
+        observer=TERMINAL,
+    )
+    _show(comparison, chosen, output, as_json=as_json)
+    gate = run.gate(
+        comparison,
+        gated_by,
+        allow_missing=Accept.MISSING in accepted,
+        allow_unclear=Accept.UNCLEAR in accepted,
+    )
+    for message in gate.messages:
+        message_console().print(message, markup=False, soft_wrap=True)
+    raise typer.Exit(gate.exit_code)
+
+
+def _show(
+    comparison: ComparisonReport, chosen: list[CompareFormat], output: str | None, *, as_json: bool
+) -> None:
+    """Print the comparison and write it, in the formats that were asked for."""
+    from torchscale.features.compare.compare import render_comparison  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.features.compare.terminal.comparison import print_comparison  # noqa: PLC0415
+
+    _write(
+        lambda kind: render_comparison(comparison, kind),
+        lambda: print_comparison(comparison, result_console()),
+        chosen,
+        output,
+        as_json=as_json,
+    )
+
+
+def _show_recordings(
+    before: str, after: str, chosen: list[CompareFormat], output: str | None, *, as_json: bool
+) -> None:
+    """Compare two folders of recordings, which hold no runs."""
+    from torchscale.features.compare import recordings as recorded  # noqa: PLC0415
+    from torchscale.features.compare.terminal.why import print_recording  # noqa: PLC0415
+
+    with status("Reading recordings"):
+        recording = recorded.compare_folders(before, after)
+    names = recorded.recording_names(before, after)
+    _write(
+        lambda kind: recorded.render_recordings(recording, names, kind),
+        lambda: print_recording(recording, names, result_console()),
+        chosen,
+        output,
+        as_json=as_json,
+    )
+
+
+def _write(
+    render: Callable[[CompareFormat], bytes],
+    print_terminal: Callable[[], None],
+    chosen: list[CompareFormat],
+    output: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print and write what was compared, in the formats that were asked for."""
+    if as_json:
+        print_json(render(CompareFormat.JSON).decode())
+        printed: tuple[CompareFormat, ...] = (CompareFormat.TERMINAL,)
+        if output is None:
+            printed = (CompareFormat.TERMINAL, CompareFormat.JSON)
+        chosen = [kind for kind in chosen if kind not in printed]
+    elif output is None and chosen in ([CompareFormat.JSON], [CompareFormat.MARKDOWN]):
+        output = "-"
+    for kind in chosen:
+        if kind is CompareFormat.TERMINAL:
+            print_terminal()
+            continue
+        with status(f"Writing {kind.value}"):
+            rendered = render(kind)
+        write_rendered(rendered, f"comparison.{kind.value}", Path(), output)
+
+
+def _save(
+    context: typer.Context,
+    name: str,
+    sources: list[str],
+    baselines: Path,
+    *,
+    replace: bool,
+    as_json: bool,
+) -> None:
+    """Keep one source under a name.
+
+    Raises:
+        UsageError: there are several sources, or options of a comparison.
+    """
+    from torchscale.features.compare.baselines import save  # noqa: PLC0415 - `--help` does not need it
+
+    if len(sources) != 1:
+        raise UsageError(
+            f"--save {name} keeps one result, not {len(sources)}",
+            hint="torchscale compare RUN --save NAME",
+        )
+    of_save = {"sources", "save", "replace", "baselines", "as_json", "verbose", "quiet"}
+    for parameter in context.command.params:
+        given = (
+            getattr(context.get_parameter_source(parameter.name or ""), "name", "") == "COMMANDLINE"
+        )
+        if given and parameter.name not in of_save:
+            raise UsageError(
+                f"{parameter.opts[0]} is for a comparison, and --save {name} makes none"
+            )
+    saved = save(name, sources[0], baselines=baselines, replace=replace, observer=TERMINAL)
+    cells = len(saved.results.cells)
+    if as_json:
+        content = {
+            "name": name,
+            "path": str(saved.path),
+            "cells": cells,
+            "measured_cells": saved.measured_cells,
+        }
+        print_json(json.dumps(content, indent=1))
+    note(f"Wrote {saved.path} ({saved.measured_cells} of {cells} cells measured)")
+
+
+def _accepted(texts: list[str] | None) -> list[Accept]:
+    """
+    Raises:
+        UsageError: a value is none of :class:`Accept`; of an earlier word the hint is the word of
+            today.
+    """
+    if "undecided" in listed(texts):
+        raise UsageError("--accept undecided: the word is unclear", hint="write --accept unclear")
+    return members("--accept", texts, Accept)
+
+
+def _gated_by(fail_on: FailOn | None, *, with_prices: bool) -> FailOn:
+    """When ``compare`` fails: as ``fail_on`` says, by default on a regression; never with prices,
+    since which machine to buy is a question, not a gate."""
+    if fail_on is not None:
+        return fail_on
+    if with_prices:
+        return FailOn.NEVER
+    return FailOn.REGRESSION
+
+
+def _sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[str], list[float]]:
+    """Paths and prices; ``--cost 3.00 5.50`` leaves what follows its first number among the
+    sources."""
+    paths = [
+        argument for argument in arguments if Path(argument).exists() or number(argument) is None
+    ]
+    texts: list[str] = []
+    if costs:
+        texts = [*costs, *(argument for argument in arguments if argument not in paths)]
+    else:
+        paths = arguments
+    prices = []
+    for text in texts:
+        price = number(text)
+        if price is None or not is_price(price):
+            raise UsageError(
+                f"--cost {text}: expected a price above 0 of a device and hour, such as 2.50"
+            )
+        prices.append(price)
+    if not paths:
+        raise UsageError(
+            "only prices of --cost were given, and no source",
+            hint="torchscale compare before after --cost 3.00",
+        )
+    return paths, prices
+
+
+def _match_keys(texts: list[str] | None) -> tuple[MatchKey, ...]:
+    """``gpus`` is another word for ``devices``, and a dash is as good as an underscore."""
+    keys = []
+    for text in listed(texts):
+        name = {"gpus": MatchKey.DEVICES.value}.get(text, text.replace("-", "_"))
+        if name not in {key.value for key in MatchKey}:
+            raise UsageError(
+                f"--match {text}: expected some of {', '.join(key.value for key in MatchKey)}"
+            )
+        keys.append(MatchKey(name))
+    return tuple(dict.fromkeys(keys))

@@ -1,0 +1,379 @@
+"""Results over time as a document: what changed since when, and a chart for each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torchscale.analysis.stats.change_points import FALSE_DISCOVERY_RATE, MIN_LENGTH
+from torchscale.analysis.stats.series import geometric_mean
+from torchscale.features.compare.history.next_commands import RunPlaces, next_commands
+from torchscale.features.compare.history.records import HistoryRun
+from torchscale.features.compare.history.text import (
+    difference_texts,
+    format_change_point,
+    format_since,
+    history_sentence,
+    level_text,
+    trend_label,
+    unit_of,
+)
+from torchscale.features.compare.history.trends import ChangePoint, Point, Trend
+from torchscale.report.document import (
+    DASH,
+    Block,
+    Bullets,
+    Chart,
+    ChartGrid,
+    ChartSeries,
+    Column,
+    Document,
+    Headline,
+    KeyFigure,
+    Overview,
+    Paragraph,
+    Section,
+    Status,
+    Table,
+    TableValue,
+    Tone,
+    shortened,
+)
+from torchscale.report.sections.charts import whiskers
+from torchscale.report.text.labels import chart_name, plural
+from torchscale.util.units import format_percent, parse_moment
+
+_MAX_COMMANDS = 8
+"""Changes with lines to type; the terminal and JSON have those of all."""
+_MAX_CHARTS = 120
+"""Maximum number of charts on one page: a browser draws about as many in a second or two. The table
+holds every series."""
+_FEWEST_POINTS = 2
+"""Minimum number of points of a chart over time: one run is a row of the table."""
+_MAX_POINTS = 400
+"""Maximum number of points of a chart, the newest: more than there are pixels for the marks of
+runs."""
+_SECONDS_PER_DAY = 86_400
+
+
+@dataclass(frozen=True)
+class HistoryReport:
+    """Everything that a history shows.
+
+    Attributes:
+        runs: Oldest first.
+        trends: Every series with its change points.
+        threshold: A newest level that is worse by at most this share is no regression.
+        left_out: A sentence on each run folder that was not added.
+        places: Where the runs can be read again.
+    """
+
+    runs: tuple[HistoryRun, ...]
+    trends: tuple[Trend, ...]
+    threshold: float
+    left_out: tuple[str, ...] = ()
+    places: RunPlaces = field(default_factory=RunPlaces)
+
+    @property
+    def regressions(self) -> list[tuple[Trend, ChangePoint]]:
+        """The series whose newest level is worse."""
+        found = [(trend, trend.regression(self.threshold)) for trend in self.trends]
+        return [(trend, change) for trend, change in found if change is not None]
+
+    @property
+    def changes(self) -> list[tuple[Trend, ChangePoint]]:
+        """All change points, the newest first."""
+        every = [(trend, change) for trend in self.trends for change in trend.changes]
+        return sorted(every, key=lambda one: one[1].first.measured_at, reverse=True)
+
+
+def history_document(report: HistoryReport) -> Document:
+    """The page: an answer, change points, a chart of every series, how it is decided."""
+    sections = (
+        _changes_section(report),
+        _series_section(report),
+        _charts_section(report),
+        _method_section(report),
+    )
+    runs = report.runs
+    subtitle = "no runs"
+    if runs:
+        period = f"{runs[0].measured_at[:10]} to {runs[-1].measured_at[:10]}"
+        subtitle = f"{plural(len(runs), 'run')}, {period}"
+    return Document(
+        title="History",
+        subtitle=subtitle,
+        verdict=(history_sentence(report.trends, report.threshold),),
+        key_figures=(
+            KeyFigure("runs", f"{len(runs):,}"),
+            KeyFigure("series", f"{len(report.trends):,}"),
+            KeyFigure("changes of level", f"{len(report.changes):,}"),
+            KeyFigure("worse now", f"{len(report.regressions):,}"),
+        ),
+        sections=tuple(section for section in sections if section.blocks),
+        overview=_overview(report),
+        footer="Figures of each run were measured; levels, changes and intervals are computed "
+        "from them. "
+        "– means not measured.",
+    )
+
+
+def _overview(report: HistoryReport) -> Overview:
+    if report.regressions:
+        tone = Tone.BAD
+    elif _told(report):
+        tone = Tone.GOOD
+    else:
+        tone = Tone.CAUTION
+    return Overview(
+        Headline(history_sentence(report.trends, report.threshold), tone),
+        (_worse_now(report), _ever_changed(report), _enough_runs(report)),
+    )
+
+
+def _told(report: HistoryReport) -> bool:
+    """Whether a change of level could be seen in some series."""
+    return any(len(trend.counted) >= 2 * MIN_LENGTH for trend in report.trends)
+
+
+def _worse_now(report: HistoryReport) -> Status:
+    answer, tone = "no", Tone.GOOD
+    text = "no series has a newest level that is worse"
+    if report.regressions:
+        answer, tone = f"{len(report.regressions):,} series", Tone.BAD
+        text = "; ".join(
+            f"{trend_label(trend)}: {format_change_point(change)}"
+            for trend, change in report.regressions[:2]
+        )
+    elif not _told(report):
+        answer, text, tone = "not known", "no series has enough runs", Tone.PLAIN
+    return Status("Worse now?", answer, shortened(text), tone, _details_anchor(report))
+
+
+def _ever_changed(report: HistoryReport) -> Status:
+    answer = "no"
+    if report.changes:
+        answer = plural(len(report.changes), "change")
+    text = f"over {plural(len(report.runs), 'run')} and {len(report.trends):,} series"
+    return Status("Ever changed?", answer, text, Tone.PLAIN, _details_anchor(report))
+
+
+def _enough_runs(report: HistoryReport) -> Status:
+    short = sum(len(trend.counted) < 2 * MIN_LENGTH for trend in report.trends)
+    answer, tone = "yes", Tone.GOOD
+    if short:
+        answer, tone = f"not for {short:,} of {len(report.trends):,} series", Tone.CAUTION
+    text = f"a change is found from {MIN_LENGTH} runs before and {MIN_LENGTH} after it"
+    return Status("Enough runs?", answer, text, tone, "method")
+
+
+def _details_anchor(report: HistoryReport) -> str:
+    """The section of the changes; of all series where there are none."""
+    if report.changes:
+        return "changes"
+    return "series"
+
+
+def _changes_section(report: HistoryReport) -> Section:
+    rows = tuple(
+        (
+            TableValue(shortened(trend_label(trend))),
+            TableValue(format_since(change), change.first.measured_at),
+            _change_value(change),
+            TableValue(_verdict(change)),
+            TableValue(f"{change.runs[0]} | {change.runs[1]}"),
+            TableValue(shortened(f"{change.last.run.name} → {change.first.run.name}")),
+            TableValue("; ".join(difference_texts(change)) or "nothing that is recorded"),
+        )
+        for trend, change in report.changes
+    )
+    if not rows:
+        return Section("Changes of level", "changes", ())
+    columns = (
+        Column("series", identifies=True, prose=True),
+        Column("since (UTC)"),
+        Column("change (95 % interval)", numeric=True),
+        Column("verdict"),
+        Column("runs before | after", numeric=True),
+        Column("between", prose=True),
+        Column("what changed between these two", prose=True),
+    )
+    text = (
+        "What changed between the two runs is a candidate cause, not a proven one: to be sure, "
+        "change one of them back, measure, and compare."
+    )
+    blocks: list[Block] = [Table("Newest first", columns, rows, searchable=True), Paragraph(text)]
+    commands = [
+        command
+        for _, change in report.changes[:_MAX_COMMANDS]
+        for command in next_commands(change, report.places)
+    ]
+    if commands:
+        blocks.append(Paragraph("What it is that is slower, and since which package:"))
+        blocks.append(Paragraph("\n".join(dict.fromkeys(commands)), code=True))
+    return Section("Changes of level", "changes", tuple(blocks))
+
+
+def _change_value(change: ChangePoint | None) -> TableValue:
+    if change is None:
+        return DASH
+    tone = Tone.GOOD
+    if change.worse:
+        tone = Tone.BAD
+    return TableValue(format_change_point(change), change.ratio.value - 1, tone)
+
+
+def _verdict(change: ChangePoint) -> str:
+    if change.worse:
+        return "worse"
+    return "better"
+
+
+def _series_section(report: HistoryReport) -> Section:
+    columns = (
+        Column("series", identifies=True, prose=True),
+        Column("device", optional=True, prose=True),
+        Column("newest", numeric=True),
+        Column("level", numeric=True),
+        Column("since (UTC)"),
+        Column("last change", numeric=True),
+        Column("runs", numeric=True),
+        Column("left out", numeric=True, optional=True),
+    )
+    rows = tuple(_series_row(trend) for trend in report.trends)
+    if not rows:
+        return Section("Series", "series", ())
+    return Section(
+        "Series", "series", (Table("All series", columns, rows, searchable=True).compact(),)
+    )
+
+
+def _series_row(trend: Trend) -> tuple[TableValue, ...]:
+    change = trend.newest_change
+    newest = trend.points[-1].figure.level
+    segment = trend.segments[-1]
+    level, first = DASH, ""
+    if segment:
+        mean = geometric_mean([point.figure.level for point in segment])
+        level = TableValue(level_text(trend, mean), mean)
+        first = segment[0].measured_at
+    left_out = len(trend.points) - len(trend.counted)
+    return (
+        TableValue(shortened(trend_label(trend))),
+        TableValue(shortened(trend.device)),
+        TableValue(level_text(trend, newest), newest),
+        level,
+        TableValue(first[:16].replace("T", " "), first),
+        _change_value(change),
+        TableValue(f"{len(trend.counted):,}", len(trend.counted)),
+        TableValue(f"{left_out:,}", left_out),
+    )
+
+
+def _charts_section(report: HistoryReport) -> Section:
+    drawn = [trend for trend in report.trends if len(trend.points) >= _FEWEST_POINTS]
+    ordered = sorted(drawn, key=lambda trend: not trend.changes)
+    charts = tuple(_chart(trend, number) for number, trend in enumerate(ordered[:_MAX_CHARTS], 1))
+    if not charts:
+        return Section("Trends", "trends", ())
+    text = (
+        "Dots are runs, with the 95 % interval from launch to launch where a run has several. "
+        "Lines are levels; a step between two lines is a change that noise does not explain. "
+        "Crosses are runs that do not count (contended, throttled, failed). Series with changes "
+        "come first."
+    )
+    more = len(ordered) - len(charts)
+    blocks: list[Block] = [Paragraph(text, of_charts=True), ChartGrid(charts)]
+    if more:
+        blocks.append(
+            Paragraph(
+                f"{plural(more, 'chart')} more are left out; the table of series has all of them."
+            )
+        )
+    return Section("Trends", "trends", tuple(blocks))
+
+
+def _chart(trend: Trend, number: int) -> Chart:
+    label = trend_label(trend)
+    points = trend.points[-_MAX_POINTS:]
+    zero = _seconds(points[0])
+    scale, unit = unit_of(trend)
+    counted = [point for point in points if not point.left_out]
+    left_out = [point for point in points if point.left_out]
+    series = [_dots("runs", counted, zero, scale)]
+    if left_out:
+        series.append(
+            ChartSeries(
+                "left out",
+                tuple(_days(point, zero) for point in left_out),
+                tuple(point.figure.level * scale for point in left_out),
+                marks=True,
+            )
+        )
+    shown = {id(point) for point in counted}
+    for place, segment in enumerate(trend.segments):
+        visible = [point for point in segment if id(point) in shown]
+        if visible:
+            level = geometric_mean([point.figure.level for point in segment]) * scale
+            ends = (_days(visible[0], zero), _days(visible[-1], zero))
+            series.append(
+                ChartSeries("level", ends, (level, level), reference=True, legend=place == 0)
+            )
+    newest = trend.newest_change
+    told = "no change of level"
+    if newest is not None:
+        told = f"{format_change_point(newest)} since {format_since(newest)}"
+    return Chart(
+        name=chart_name(f"history-{number}", label),
+        title=label,
+        summary=f"{label} over {plural(len(points), 'run')}: {told}.",
+        x_label=f"days since {points[0].measured_at[:10] or 'the first run'}",
+        y_label=unit,
+        series=tuple(series),
+        y_from_zero=False,
+        lines=False,
+    )
+
+
+def _dots(name: str, points: Sequence[Point], zero: float, scale: float) -> ChartSeries:
+    figures = [point.figure for point in points]
+    ends = [(one.low, one.high) for one in figures]
+    intervals = [None if low is None or high is None else (low, high) for low, high in ends]
+    lows, highs = whiskers([figure.level for figure in figures], intervals)
+    return ChartSeries(
+        name,
+        tuple(_days(point, zero) for point in points),
+        tuple(figure.level * scale for figure in figures),
+        tuple(low * scale for low in lows),
+        tuple(high * scale for high in highs),
+    )
+
+
+def _days(point: Point, zero: float) -> float:
+    return (_seconds(point) - zero) / _SECONDS_PER_DAY
+
+
+def _seconds(point: Point) -> float:
+    """Seconds of a point since the epoch; 0 where the time is unknown or damaged."""
+    moment = parse_moment(point.measured_at)
+    return 0.0 if moment is None else moment.timestamp()
+
+
+def _method_section(report: HistoryReport) -> Section:
+    items = (
+        "A change point is the most likely place of a change of level. A permutation test decides "
+        "whether it is one: "
+        f"at most {format_percent(FALSE_DISCOVERY_RATE, 0)} of all changes are expected to be "
+        "false.",
+        f"At least {MIN_LENGTH} runs on either side are needed. Small changes need more: see "
+        "torchscale docs history.",
+        "The interval of a change comes from the scatter between the runs of the two levels "
+        "(Welch). The place of the change was chosen by the data, so a small change looks somewhat "
+        "larger than it is.",
+        "Worse now: the newest change is for the worse by more than "
+        f"{format_percent(report.threshold)}.",
+        "A series is one workload on one device name. Host, driver, software and settings may "
+        "change within it.",
+        *report.left_out,
+    )
+    return Section("Method", "method", (Bullets(tuple(map(shortened, items))),))

@@ -1,0 +1,86 @@
+"""Differences between the sides in machine, software and settings, and the method of the
+comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchscale.features.compare.analysis.compare import LEVEL
+from torchscale.features.compare.analysis.matching import Difference
+from torchscale.features.compare.analysis.pair import MIN_LAUNCHES, Pair
+from torchscale.features.compare.text.comparison import BRACKETS
+from torchscale.features.compare.text.verdict import format_session_noise
+from torchscale.report.document import (
+    DASH,
+    Block,
+    Bullets,
+    Column,
+    Paragraph,
+    Section,
+    Table,
+    TableValue,
+    caution_where,
+    only_if,
+    shortened,
+)
+from torchscale.report.text.labels import plural
+from torchscale.util.units import format_percent
+
+
+def differences_section(
+    differences: Sequence[Difference], names: Sequence[str], limit: int | None = None
+) -> Section:
+    """What differs between the sides: cells, machine, software and settings; the first ``limit`` of
+    them."""
+    if not differences:
+        return Section(
+            "Differences",
+            "differences",
+            (Paragraph("Machines, software and settings are the same."),),
+        )
+    columns = (Column("property"), *(Column(shortened(name), prose=True) for name in names))
+    rows = tuple(
+        (
+            TableValue(shortened(one.what), None, caution_where(one.forbids)),
+            *(TableValue(shortened(value)) if value else DASH for value in one.values),
+        )
+        for one in differences[:limit]
+    )
+    blocks: list[Block] = [Table("Differences between the sides", columns, rows)]
+    left = len(differences) - len(rows)
+    if left:
+        blocks.append(Paragraph(f"And {plural(left, 'more difference')}; HTML and JSON have all."))
+    return Section("Differences", "differences", tuple(blocks))
+
+
+def comparison_method_section(
+    pairs: Sequence[Pair], names: Sequence[str], threshold: float, prices: Sequence[float]
+) -> Section:
+    """How changes, intervals and verdicts are computed, and what they do not cover."""
+    changes = [change for pair in pairs for cell in pair.cells for change in cell.changes]
+    items = [
+        "A change is the ratio of geometric means over launches; its interval is Welch's t on the "
+        "logarithms of each launch's figure. Steps are never pooled, because they are not "
+        "independent.",
+        f"Better or worse needs p < {LEVEL:g} after Holm's correction over the cells of a metric "
+        f"and their mean, and a change beyond {format_percent(threshold, 1)}. With fewer than "
+        f"{MIN_LAUNCHES} launches on a side a change is unclear.",
+        *only_if(changes, format_session_noise(changes)),
+        "The overall interval treats the noise of launches as independent between cells, and what "
+        "sessions add as common to all of them.",
+        "Where launches of one side were contended or throttled, and of the other not or less by "
+        "more than a third of the launches (or contended to another degree), the verdict rests on "
+        "what bounds the disturbance: launches without it, the time that ranks waited for a core, "
+        "or that it makes a launch slower and never faster. Where both sides ran on one host, and "
+        "the fixed work between batches took longer on one of them, the host itself was slower "
+        "(slowed), and the change lies between the ratio and the ratio corrected by that work. "
+        "Other flags are shown and change nothing.",
+        *only_if(any(change.conditions for change in changes), BRACKETS),
+    ]
+    if prices:
+        listed_prices = ", ".join(
+            f"{shortened(name)} ${price:.2f}" for name, price in zip(names, prices, strict=True)
+        )
+        items.append(f"Prices of a device and hour: {listed_prices}.")
+    items.append("More of how results are compared: torchscale docs compare.")
+    return Section("Method and caveats", "method", (Bullets(tuple(items)),))

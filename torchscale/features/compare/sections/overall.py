@@ -1,0 +1,233 @@
+"""The mean change of each metric over all cells, and the change of each cell as a chart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchscale.config.choices import Metric
+from torchscale.features.compare.analysis.pair import CellComparison, Change, Pair, Reason
+from torchscale.features.compare.sections.cells import verdict_value
+from torchscale.features.compare.text.comparison import (
+    METRIC_LABELS,
+    both_values,
+    change_ends,
+    format_ratio_change,
+    format_scores,
+    result_label,
+)
+from torchscale.features.compare.text.verdict import format_nothing_compared
+from torchscale.report.document import (
+    Block,
+    Bullets,
+    Chart,
+    ChartGrid,
+    ChartSeries,
+    Column,
+    Paragraph,
+    Section,
+    Table,
+    TableValue,
+    only_if,
+    shortened,
+)
+from torchscale.report.sections.selection import spread_out
+from torchscale.report.text.labels import chart_name, short_batch, short_title
+from torchscale.schema.cells.kinds import training_workload
+from torchscale.schema.run.result_set import ResultCell
+from torchscale.util.units import format_change
+
+_MAX_POINTS = 60
+"""Cells in a chart: more points are closer together than their markers are wide."""
+_MAX_TICKS = 10
+"""Labels of the x axis that fit side by side."""
+_VAGUE = 4.0
+"""Intervals whose ends are further apart than this factor are cut: drawn in full they would
+compress all others."""
+_DRAWN_OF_VAGUE = 1.5
+"""Factor to either side that is drawn of such an interval: longer than most others."""
+_NAME = 40
+"""Characters of a cell's name under the chart; more would take the height of the chart."""
+_GROUPS = (
+    "95 % interval",
+    "unclear",
+    "interval cut: too wide to draw",
+    "no interval: too few launches",
+)
+"""Groups of points, from the most to the least certain; each has its own marker, and the last two
+are crosses."""
+
+
+def overall_section(
+    pairs: Sequence[Pair], names: Sequence[str], metrics: Sequence[Metric], threshold: float
+) -> Section:
+    """The geometric mean change of each metric, the changes of all cells as a chart, and the
+    scores."""
+    columns = (
+        Column("against " + shortened(names[0])),
+        Column("metric"),
+        Column("change", True),
+        Column("95 % interval", True),
+        Column("cells", True),
+        Column("left out", True),
+        Column("with warnings", True),
+        Column("verdict"),
+    )
+    rows = [
+        (
+            TableValue(shortened(pair.other.name)),
+            TableValue(METRIC_LABELS[one.metric]),
+            TableValue(format_ratio_change(one.ratio), one.ratio.value - 1),
+            TableValue(change_ends(one)),
+            TableValue(str(one.cells), one.cells),
+            TableValue(str(one.withheld), one.withheld),
+            TableValue(str(one.flagged), one.flagged),
+            verdict_value(one),
+        )
+        for pair in pairs
+        for one in pair.overall
+    ]
+    if not rows:
+        reasons = tuple(f"{format_nothing_compared(pair, metrics)}." for pair in pairs)
+        return Section("Overall", "overall", (Bullets(reasons),))
+    blocks: list[Block] = [
+        Paragraph(
+            "The geometric mean of the cells' ratios, each cell with equal weight; higher is "
+            "better except for step p95 and memory. Left out are cells with too few launches where "
+            "others have enough, and those of which one side was contended or throttled and "
+            "nothing bounds what that did."
+        ),
+        Table("Overall", columns, tuple(rows)),
+    ]
+    charts = (
+        change_charts(pairs, metrics, threshold) if len(pairs) > 1 else []
+    )  # of two sides: on the first screen
+    if charts:
+        blocks.append(ChartGrid(tuple(charts)))
+    scores = [
+        f"{pair.other.name}: {score}" if len(pairs) > 1 else score
+        for pair in pairs
+        for score in format_scores(pair)
+    ]
+    if scores:
+        text = (
+            "Score: 100 × speed relative to the reference over the cells measured on both sides × "
+            "the share of the reference's "
+        )
+        blocks += [
+            Paragraph(
+                text + "cells that were also measured on this side. Efficiency score: 100 × the "
+                "scaling efficiency of this side relative to the reference's, over the counts that "
+                "both measured."
+            ),
+            Bullets(tuple(map(shortened, scores))),
+        ]
+    return Section("Overall", "overall", tuple(blocks))
+
+
+def change_charts(
+    pairs: Sequence[Pair], metrics: Sequence[Metric], threshold: float
+) -> list[Chart]:
+    """Every cell's change with its interval, from the lowest to the highest."""
+    charts = []
+    for pair in pairs:
+        changes = sorted(pair.decided_by(metrics), key=lambda found: found[1].ratio.log)
+        if len(changes) < 2:
+            continue
+        if len(changes) > _MAX_POINTS:
+            changes = [*changes[: _MAX_POINTS // 2], *changes[-_MAX_POINTS // 2 :]]
+        places = [float(number) for number in range(1, len(changes) + 1)]
+        ticks = spread_out(list(zip(places, changes, strict=True)), _MAX_TICKS)
+        title = f"{shortened(pair.other.name)} against {shortened(pair.reference.name)}"
+        groups = [
+            _points(
+                group, [(place, change) for place, (_, change) in zip(places, changes, strict=True)]
+            )
+            for group in _GROUPS
+        ]
+        charts.append(
+            Chart(
+                name=chart_name("changes", title),
+                title=title,
+                summary=f"The change of each cell with its interval, {title}, from lowest to "
+                "highest.",
+                x_label="",
+                y_label="change, %",
+                series=(
+                    *(series for series in groups if series.x),
+                    *_limits(threshold, places[-1]),
+                ),
+                x_ticks=tuple(place for place, _ in ticks),
+                prominent=True,
+                x_names=tuple(_short_label(cell, change) for _, (cell, change) in ticks),
+                y_from_zero=False,
+                lines=False,
+            )
+        )
+    return charts
+
+
+def _points(group: str, changes: Sequence[tuple[float, Change]]) -> ChartSeries:
+    """Points of one group; the uncertain ones are crosses."""
+    drawn = [
+        (place, change, _drawn_interval(change))
+        for place, change in changes
+        if _group(change) == group
+    ]
+    return ChartSeries(
+        group,
+        tuple(place for place, _, _ in drawn),
+        tuple((change.ratio.value - 1) * 100 for _, change, _ in drawn),
+        tuple((low - 1) * 100 for _, _, (low, _) in drawn),
+        tuple((high - 1) * 100 for _, _, (_, high) in drawn),
+        marks=group in _GROUPS[2:],
+    )
+
+
+def _limits(threshold: float, last: float) -> list[ChartSeries]:
+    return [
+        ChartSeries(
+            f"threshold {format_change(share)}",
+            (0.5, last + 0.5),
+            (share * 100,) * 2,
+            reference=True,
+            legend=False,
+        )
+        for share in (-threshold, threshold)
+    ]
+
+
+def _group(change: Change) -> str:
+    interval = change.ratio.interval
+    if interval is None or change.reason is Reason.FEW_LAUNCHES:
+        return _GROUPS[3]
+    if interval[1] > _VAGUE * interval[0]:
+        return _GROUPS[2]
+    if change.verdict.decided:
+        return _GROUPS[0]
+    return _GROUPS[1]
+
+
+def _drawn_interval(change: Change) -> tuple[float, float]:
+    value, group = change.ratio.value, _group(change)
+    if change.ratio.interval is None or group == _GROUPS[3]:
+        return value, value
+    if group == _GROUPS[2]:
+        return (value / _DRAWN_OF_VAGUE, value * _DRAWN_OF_VAGUE)
+    return change.ratio.interval
+
+
+def _short_label(cell: CellComparison, change: Change) -> str:
+    """``tiny ResNet b8 n2``, with ``b16 | b8`` where the sides differ."""
+    sides = [_short_parts(side) for side in (cell.before, cell.after) if side is not None]
+    parts = [both_values(ours, theirs) for ours, theirs in zip(sides[0], sides[-1], strict=True)]
+    return shortened(
+        " ".join([*(part for part in parts if part), *only_if(change.detail, change.detail)]),
+        _NAME,
+    )
+
+
+def _short_parts(cell: ResultCell) -> tuple[str, str, str]:
+    workload = training_workload(cell.cell)
+    if workload is None:
+        return result_label(cell), "", ""
+    return short_title(workload), f"b{short_batch(workload)}", f"n{workload.world_size}"

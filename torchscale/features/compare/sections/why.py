@@ -1,0 +1,224 @@
+"""Explained differences: for each training cell the parts of the difference as a table and as a
+waterfall, what a launch takes outside its steps, and the likeliest causes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchscale.features.compare.analysis.explanation import ExplainedCell, ExplainedPair
+from torchscale.features.compare.analysis.operators import ComparedRecording
+from torchscale.features.compare.analysis.why import CellWhy, Clarity
+from torchscale.features.compare.text.comparison import comparison_label
+from torchscale.features.compare.text.operators import (
+    about_recordings,
+    operator_rows,
+    operator_share,
+    recording_headline,
+)
+from torchscale.features.compare.text.why import (
+    Unit,
+    WhyRow,
+    cause_sentences,
+    clarity_text,
+    outside_rows,
+    share_text,
+    step_rows,
+    why_headline,
+)
+from torchscale.report.document import (
+    Block,
+    Bullets,
+    ChartGrid,
+    Column,
+    Paragraph,
+    Part,
+    Section,
+    StackedChart,
+    Table,
+    TableValue,
+    Tone,
+    shortened,
+)
+from torchscale.report.text.labels import chart_name, plural
+
+_MAX_OPERATORS, _MAX_BRIEF_OPERATORS = 60, 8
+"""Rows of operators; JSON has all."""
+_MAX_BRIEF_CELLS = 3
+"""In a pull request; HTML and JSON have all."""
+_TONES = {Clarity.CLEAR: Tone.CAUTION, Clarity.SMALL: Tone.DIM, Clarity.UNCLEAR: Tone.PLAIN}
+_LONGER, _SHORTER = 1, 0
+"""Styles of the waterfall's bars."""
+
+
+def why_section(explained: Sequence[ExplainedPair], *, brief: bool = False) -> Section:
+    """Why the cells of each pair differ."""
+    blocks: list[Block] = []
+    if any(pair.cells for pair in explained) and not brief:
+        blocks.append(
+            Paragraph(
+                "The mean step of a side is the mean over its launches; each part is a mean over "
+                "ranks and launches, and the parts add up to the step. A phase is what the typical "
+                "rank takes (the lower median); what ranks take longer, and the others' waiting for "
+                "them, are slower ranks. Exposed communication is what no compute hides, once all "
+                "ranks have come. Clear: p < 0.05 after Holm's correction over the parts, and more "
+                "than the threshold; small: within the threshold."
+            )
+        )
+    for pair in explained:
+        names = (shortened(pair.pair.reference.name), shortened(pair.pair.other.name))
+        cells = pair.cells[:_MAX_BRIEF_CELLS] if brief else pair.cells
+        for cell in cells:
+            blocks += _cell_blocks(cell, names, brief=brief)
+        if len(cells) < len(pair.cells):
+            more = plural(len(pair.cells) - len(cells), "more cell")
+            blocks.append(Paragraph(f"And {more}; HTML and JSON have all."))
+        for recording in pair.recordings:
+            blocks += recording_blocks(recording, names, brief=brief)
+        if pair.without:
+            blocks.append(
+                Bullets(
+                    tuple(
+                        shortened(f"No parts of {name}: {reason}.")
+                        for name, reason in pair.without.items()
+                    )
+                )
+            )
+    return Section("Why", "why", tuple(blocks))
+
+
+def recording_blocks(
+    recording: ComparedRecording, names: tuple[str, str], *, brief: bool = False
+) -> list[Block]:
+    """The operators of two recordings."""
+    compared = recording.comparison
+    if compared is None:
+        text = f"Recordings of {recording.label} cannot be compared: {recording.problem}"
+        return [Paragraph(shortened(text))]
+    unit, rows = operator_rows(compared, _MAX_BRIEF_OPERATORS if brief else _MAX_OPERATORS)
+    columns = (
+        Column(f"operator, {unit.name} a step", prose=True),
+        Column(names[0], True),
+        Column(names[1], True),
+        Column("change", True),
+        Column("share", True),
+        Column("calls", True),
+        Column("what"),
+    )
+    values = tuple(
+        (
+            TableValue(row.label),
+            TableValue(unit.text(row.before), row.before),
+            TableValue(unit.text(row.after), row.after),
+            TableValue(unit.change(row.difference), row.difference),
+            TableValue(operator_share(row), row.share),
+            TableValue(row.calls),
+            TableValue("" if row.fate is None else row.fate.value),
+        )
+        for row in rows
+    )
+    return [
+        Paragraph(recording_headline(recording.label, compared)),
+        Table(f"Operators, {shortened(recording.label)}", columns, values),
+        Paragraph(about_recordings(compared)),
+    ]
+
+
+def _cell_blocks(cell: ExplainedCell, names: tuple[str, str], *, brief: bool) -> list[Block]:
+    why = cell.why
+    unit, rows = step_rows(why)
+    outside_unit, outside = outside_rows(why)
+    label = comparison_label(why.cell)
+    blocks: list[Block] = [
+        Paragraph(why_headline(cell)),
+        Bullets(tuple(cause_sentences(cell))),
+        _table(f"Parts of the mean step, {label}", rows, unit, names, why),
+    ]
+    if not brief:
+        blocks.append(ChartGrid((waterfall(cell, names),), wide=True))
+    clear = [row for row in outside[:-1] if row.clarity is Clarity.CLEAR]
+    if outside and (clear or not brief):
+        shown = [*clear, outside[-1]] if brief else outside
+        caption = f"Outside the steps of a launch, {label}"
+        blocks.append(_table(caption, shown, outside_unit, names, why))
+    return blocks
+
+
+def _table(
+    caption: str, rows: Sequence[WhyRow], unit: Unit, names: tuple[str, str], why: CellWhy
+) -> Table:
+    columns = (
+        Column(f"part, {unit.name}"),
+        Column(names[0], True),
+        Column(names[1], True),
+        Column("change", True),
+        Column("95 % interval", True),
+        Column("share", True),
+        Column("verdict"),
+    )
+    return Table(caption, columns, tuple(_values(row, unit, why) for row in rows))
+
+
+def _values(row: WhyRow, unit: Unit, why: CellWhy) -> tuple[TableValue, ...]:
+    label, tone = row.label, Tone.PLAIN
+    if row.indent:
+        label = f"of it {row.label}"
+    if row.clarity is not None:
+        tone = _TONES[row.clarity]
+    return (
+        TableValue(label),
+        TableValue(unit.text(row.before), row.before),
+        TableValue(unit.text(row.after), row.after),
+        TableValue(unit.change(row.difference), row.difference),
+        TableValue(row.interval),
+        TableValue(share_text(row), row.share),
+        TableValue(clarity_text(row, why), row.clarity, tone),
+    )
+
+
+def waterfall(cell: ExplainedCell, names: tuple[str, str]) -> StackedChart:
+    """Each part's difference begins where the one above it ends; the last bar, from 0, is the
+    difference of the step."""
+    unit, rows = step_rows(cell.why)
+    *parts, total = [row for row in rows if not row.indent]
+    spans: list[tuple[float, float]] = []
+    level = 0.0
+    for row in parts:
+        spans.append((level, level + row.difference))
+        level += row.difference
+    spans.append((0.0, total.difference))
+    label = comparison_label(cell.why.cell)
+    title = f"{names[1]} against {names[0]}: {label}"
+    return StackedChart(
+        name=chart_name("why", title),
+        title=title,
+        summary=f"The parts of the difference of the mean step, each beginning where the one above "
+        f"ends, {title}.",
+        x_label=f"longer than in {names[0]}, {unit.name}",
+        y_label="",
+        bars=(*(row.label for row in parts), total.label),
+        parts=_layers([(round(a, unit.digits), round(b, unit.digits)) for a, b in spans]),
+        horizontal=True,
+    )
+
+
+def _layers(spans: Sequence[tuple[float, float]]) -> tuple[Part, ...]:
+    """Bars from one value to another, as layers that are stacked from 0 to either side: one that
+    crosses 0 has a part on each."""
+    ends = [sorted(span) for span in spans]
+    lifts = [max(low, 0.0) + min(high, 0.0) for low, high in ends]
+    above = [max(high, 0.0) - max(low, 0.0) for low, high in ends]
+    below = [min(low, 0.0) - min(high, 0.0) for low, high in ends]
+    is_longer = [end >= start for start, end in spans]
+
+    def only(values: Sequence[float], *, longer: bool) -> tuple[float, ...]:
+        return tuple(
+            value if one is longer else 0.0 for value, one in zip(values, is_longer, strict=True)
+        )
+
+    return (
+        Part("", tuple(lifts), hidden=True),
+        Part("longer", only(above, longer=True), _LONGER),
+        Part("longer", only(below, longer=True), _LONGER),
+        Part("shorter", only(above, longer=False), _SHORTER),
+        Part("shorter", only(below, longer=False), _SHORTER),
+    )

@@ -1,0 +1,300 @@
+"""Labels and values of comparisons, shared by all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from torchscale.analysis.stats.ratios import LogRatio
+from torchscale.analysis.summary.conditions import Disturbance
+from torchscale.config.choices import Metric
+from torchscale.features.compare.analysis.compare import LEVEL
+from torchscale.features.compare.analysis.pair import (
+    CellComparison,
+    Change,
+    EfficiencyScore,
+    Overall,
+    Pair,
+    Reason,
+    Score,
+)
+from torchscale.report.document import shortened
+from torchscale.report.text.labels import (
+    batch_label,
+    by_count,
+    format_days,
+    in_brackets,
+    listed,
+    panel_title,
+    plural,
+)
+from torchscale.schema.cells.kinds import AnyCell, as_kind
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.run.result_set import ResultCell, ResultSet
+from torchscale.util.interval_text import format_ends
+from torchscale.util.units import (
+    format_byte_rate,
+    format_bytes,
+    format_change,
+    format_flops,
+    format_percent,
+    format_rate,
+    format_seconds,
+)
+
+METRIC_LABELS = {
+    Metric.THROUGHPUT: "samples/s",
+    Metric.STEPS: "steps/s",
+    Metric.STEP_P95: "step p95, per launch",
+    Metric.MEMORY: "peak memory",
+    Metric.ENERGY: "samples/joule",
+    Metric.COST: "samples/$",
+    Metric.BUSBW: "bus bandwidth",
+    Metric.COMPUTE: "matmul rate",
+    Metric.COPY: "copy bandwidth",
+    Metric.SAVE: "checkpoint saved at",
+    Metric.LOAD: "checkpoint loaded at",
+    Metric.STOP: "stop for a checkpoint",
+    Metric.STOP_ASYNC: "stop for an asynchronous checkpoint",
+}
+_UNITS: Mapping[Metric, Callable[[float], str]] = {
+    Metric.STEP_P95: format_seconds,
+    Metric.MEMORY: format_bytes,
+    Metric.BUSBW: format_byte_rate,
+    Metric.COPY: format_byte_rate,
+    Metric.SAVE: format_byte_rate,
+    Metric.LOAD: format_byte_rate,
+    Metric.STOP: format_seconds,
+    Metric.STOP_ASYNC: format_seconds,
+    Metric.COMPUTE: format_flops,
+}
+
+
+_DIGITS_OF_P = 3
+UNBOUNDED = "unknown"
+BRACKETS = "[In brackets]: between which ends the change lies without what disturbed one side."
+"""Below a table with :func:`change_ends`."""
+
+
+def measured_at(sides: Sequence[ResultSet]) -> list[str]:
+    """When each side was measured: days; to the minute where two sides have the same days."""
+    days = [measured_days(side) for side in sides]
+    if len(set(days)) == len(days):
+        return days
+    return [_minutes(side) or day for side, day in zip(sides, days, strict=True)]
+
+
+def _minutes(side: ResultSet) -> str:
+    """``2026-11-20 10:01 to 10:25 UTC``; empty where unknown."""
+    times = sorted(
+        launch.started_at for cell in side.cells for launch in cell.launches if launch.started_at
+    )
+    if not times:
+        return ""
+    first, last = (shortened(time[:16].replace("T", " ")) for time in (times[0], times[-1]))
+    end = last
+    if last[:10] == first[:10]:
+        end = last[11:]
+    if last == first:
+        return f"{first} UTC"
+    return f"{first} to {end} UTC"
+
+
+def measured_days(side: ResultSet) -> str:
+    """``2026-11-20``, or ``2026-11-20 to 2026-11-22``; empty where unknown."""
+    launches = (
+        launch.started_at for cell in side.cells for launch in cell.launches if launch.started_at
+    )
+    return format_days(launches) or side.created_at[:10]
+
+
+def format_level(metric: Metric, value: float) -> str:
+    """A value with its unit."""
+    return _UNITS.get(metric, format_rate)(value)
+
+
+def metric_label(metric: Metric, detail: str) -> str:
+    """``samples/s``, or ``bus bandwidth all_reduce fp32``."""
+    if detail:
+        return f"{METRIC_LABELS[metric]} {detail}"
+    return METRIC_LABELS[metric]
+
+
+def format_ratio_change(ratio: LogRatio) -> str:
+    """``+1.3 %``."""
+    return format_change(ratio.value - 1)
+
+
+def format_interval(ratio: LogRatio) -> str:
+    """``-0.4 to +2.9 %``; – where the spread is unknown."""
+    if ratio.interval is None:
+        return "–"
+    return format_ends(*(format_change(end - 1) for end in ratio.interval))
+
+
+def format_p(p: float) -> str:
+    """``0.012``; with as many digits as it takes to be on the side of the level that it is on, such
+    as ``0.0497``."""
+    smallest = 10**-_DIGITS_OF_P
+    if p < smallest:
+        return f"< {smallest:g}"
+    digits = _DIGITS_OF_P
+    while (float(f"{p:.{digits}f}") < LEVEL) != (p < LEVEL):
+        digits += 1
+    return f"{p:.{digits}f}"
+
+
+def format_verdict(one: Change | Overall) -> str:
+    """``better``, or ``unclear (contended)``, ``unclear (launches)`` where it is not noise
+    alone."""
+    if one.reason is Reason.CONDITIONS:
+        return f"{one.verdict.value} ({', '.join(one.conditions)})"
+    if one.reason is Reason.FEW_LAUNCHES:
+        return f"{one.verdict.value} (launches)"
+    return one.verdict.value
+
+
+def format_possible(one: Change | Overall) -> str:
+    """Range of changes that are possible without what disturbed a side: ``-24.1 to -12.3 %``,
+    ``-12.3 % or less``; empty where nothing bounds it."""
+    low, high = (None if end is None else end.interval for end in (one.low, one.high))
+    if low is not None and high is not None:
+        ends = [format_change(end - 1) for end in (low[0], high[1])]
+        return f"{ends[0].removesuffix(' %')} to {ends[1]}"
+    if low is not None:
+        return f"{format_change(low[0] - 1)} or more"
+    if high is None:
+        return ""
+    return f"{format_change(high[1] - 1)} or less"
+
+
+def change_ends(one: Change | Overall) -> str:
+    """The interval; of a change with a disturbed side between which ends it lies without that, in
+    brackets."""
+    if not one.conditions:
+        return format_interval(one.ratio)
+    return f"[{format_possible(one) or UNBOUNDED}]"
+
+
+def format_disturbance(disturbance: Disturbance, names: tuple[str, str]) -> str:
+    """``launches 1 and 3 of 3 of after were contended (other processes took up to 96 % of the
+    cores)``."""
+    side = shortened(names[disturbance.side])
+    if disturbance.fixed_work is not None:
+        longer = format_percent(disturbance.fixed_work, 1)
+        return (
+            f"the machine itself was slower during {side} (fixed work between batches took {longer} "
+            "longer)"
+        )
+    numbers = [str(number) for number in disturbance.launches]
+    noun = by_count(len(numbers), "launch", "launches")
+    which = f"{noun} {listed(numbers)} of {disturbance.of}"
+    share = disturbance.other_processes
+    took = ""
+    if share is not None:
+        took = f" (other processes took up to {format_percent(share, 0)} of the cores)"
+    verb = by_count(len(numbers), "was", "were")
+    return f"{which} of {side} {verb} {disturbance.condition}{took}"
+
+
+def result_label(cell: ResultCell) -> str:
+    """Everything that distinguishes a cell from the others, in one line."""
+    return cell_text(cell.cell)
+
+
+def cell_text(cell: AnyCell) -> str:
+    """Everything that distinguishes a cell by itself from others, in one line."""
+    return shortened(", ".join(_label_parts(cell)))
+
+
+def comparison_label(cell: CellComparison) -> str:
+    """:func:`result_label`, with ``2 devices | 4 devices`` where the sides differ."""
+    if cell.before is None or cell.after is None:
+        return result_label(cell.cell)
+    sides = [_label_parts(side.cell) for side in (cell.before, cell.after)]
+    if len(sides[0]) != len(sides[1]):
+        return shortened(" | ".join(", ".join(parts) for parts in sides))
+    return shortened(
+        ", ".join(both_values(ours, theirs) for ours, theirs in zip(*sides, strict=True))
+    )
+
+
+def both_values(before: str, after: str) -> str:
+    """``8``, or ``8 | 4`` where they differ."""
+    if before == after:
+        return before
+    return f"{before} | {after}"
+
+
+def _label_parts(cell: AnyCell) -> list[str]:
+    trained = as_kind(cell, TrainingCell)
+    if trained is not None:
+        return [panel_title(trained), batch_label(trained), plural(trained.world_size, "device")]
+    return [cell.title, *cell.settings, f"n={cell.world_size}"]
+
+
+def format_outcome(cell: CellComparison, names: tuple[str, str]) -> str:
+    """Why a cell could not be compared."""
+    outcomes = []
+    for side, name in zip((cell.before, cell.after), names, strict=True):
+        if side is None:
+            outcomes.append(f"not in {name}")
+        else:
+            outcomes.append(f"{name} {format_state(side)}")
+    before, after = cell.before, cell.after
+    if before is not None and after is not None and format_state(before) == format_state(after):
+        outcomes = [f"both {format_state(before)}"]
+    return shortened("; ".join(outcomes))
+
+
+def format_state(cell: ResultCell) -> str:
+    """``skipped (needs 4 devices)``."""
+    return cell.state.value + in_brackets(cell.reason)
+
+
+def format_overall(overall: Overall) -> str:
+    """``samples/s +1.3 % over 4 cells (95 % interval -0.4 to +2.9 %): unclear``."""
+    return f"{format_overall_change(overall)}: {format_verdict(overall)}"
+
+
+def format_overall_change(overall: Overall) -> str:
+    interval = ""
+    if overall.ratio.interval is not None:
+        interval = f" (95 % interval {format_interval(overall.ratio)})"
+    change = f"{METRIC_LABELS[overall.metric]} {format_ratio_change(overall.ratio)}"
+    return f"{change} over {plural(overall.cells, 'cell')}{interval}"
+
+
+def format_score(score: Score) -> str:
+    """``98.7 = 100 × 1.013 (speed) × 38 of 39 cells``; without a verdict on the speed there is
+    none."""
+    terms = (
+        f"{score.value:.1f} = 100 × {score.ratio:.3f} (speed) × {score.measured} of "
+        f"{plural(score.of, 'cell')}"
+    )
+    if score.certain:
+        return terms
+    return f"unclear, as the change of speed is ({terms})"
+
+
+def format_scores(pair: Pair) -> list[str]:
+    """A line for each score that there is."""
+    lines = []
+    if pair.score is not None:
+        lines.append(f"Score: {format_score(pair.score)}.")
+    if pair.efficiency is not None:
+        lines.append(f"Efficiency score: {_format_efficiency(pair.efficiency)}.")
+    return lines
+
+
+def _format_efficiency(score: EfficiencyScore) -> str:
+    """``98.7 (95 % interval 96.1 to 101.4) = 100 × scaling efficiency against the reference's, mean
+    of 2 cells``."""
+    interval = score.ratio.interval
+    ends = "unknown"
+    if interval is not None:
+        ends = f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"
+    of = f"geometric mean of {plural(score.cells, 'cell')}"
+    return (
+        f"{score.value:.1f} (95 % interval {ends}) = 100 × scaling efficiency against the "
+        f"reference's, {of}"
+    )

@@ -1,0 +1,222 @@
+"""The result of a comparison in sentences, shared by all formats."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from torchscale.config.choices import Metric
+from torchscale.features.compare.analysis.pair import (
+    MIN_LAUNCHES,
+    CellComparison,
+    Change,
+    Outcome,
+    Pair,
+    Reason,
+    Verdict,
+)
+from torchscale.features.compare.text.comparison import (
+    METRIC_LABELS,
+    comparison_label,
+    format_disturbance,
+    format_overall,
+    format_overall_change,
+    format_possible,
+    format_ratio_change,
+    format_state,
+    metric_label,
+    result_label,
+)
+from torchscale.report.document import shortened
+from torchscale.report.text.labels import capped, listed, plural
+from torchscale.schema.run.result_set import ResultSet
+from torchscale.util.units import format_percent
+
+_MAX_NAMED = 3
+"""Cells named in a sentence; the rest is counted."""
+
+
+def pair_verdict(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
+    """The result of a pair in sentences: the overall change, which cells changed, which failed or
+    were not measured, which are unclear."""
+    name, reference = shortened(pair.other.name), shortened(pair.reference.name)
+    overall = pair.overall_by(metrics)
+    sentences = [format_headline(pair, metrics)]
+    if overall[1:]:
+        sentences.append(f"{'; '.join(format_overall(one) for one in overall[1:])}.")
+    decided = pair.decided_by(metrics)
+    for verdict in (Verdict.WORSE, Verdict.BETTER):
+        labels = [
+            f"{comparison_label(cell)} ({format_ratio_change(change.ratio)})"
+            for cell, change in decided
+            if change.verdict is verdict
+        ]
+        if labels:
+            sentences.append(f"{verdict.value.capitalize()}: {_some(labels)}.")
+    lost = [
+        f"{result_label(cell.cell)} ({cell.after.state.value})"
+        for cell in pair.cells
+        if cell.outcome is Outcome.LOST and cell.after is not None
+    ]
+    if lost:
+        sentences.append(f"Measured in {reference} and failed in {name}: {_some(lost)}.")
+    missing = [
+        f"{result_label(cell.cell)} ({_why_missing(cell)})" for cell in pair.missing(metrics)
+    ]
+    if missing:
+        sentences.append(f"{name} measured less than {reference}: {_some(missing)}.")
+    return [*sentences, *_bounded_sentences(pair, decided), *_unclear_sentences(pair, decided)]
+
+
+def format_headline(pair: Pair, metrics: Sequence[Metric]) -> str:
+    """The result in one sentence, with the interval in it."""
+    of_all = pair.overall_by(metrics)
+    if not of_all:
+        return f"{format_nothing_compared(pair, metrics)}."
+    overall = of_all[0]
+    name, reference = shortened(pair.other.name), shortened(pair.reference.name)
+    change, speed = format_overall_change(overall), overall.metric is Metric.THROUGHPUT
+    possible = format_possible(overall)
+    if overall.conditions and possible:
+        change += f"; {possible} without what disturbed one side"
+    if overall.reason is Reason.CONDITIONS:
+        flags = " or ".join(overall.conditions)
+        return f"Unclear, because one side was {flags}: {name} against {reference}: {change}."
+    if overall.reason is Reason.FEW_LAUNCHES:
+        few = f"fewer than {MIN_LAUNCHES} launches on a side"
+        return f"Unclear whether {name} differs from {reference}, with {few}: {change}."
+    match overall.verdict:
+        case Verdict.BETTER:
+            return f"{name} is {'faster' if speed else 'better'} than {reference}: {change}."
+        case Verdict.WORSE:
+            return f"{name} is {'slower' if speed else 'worse'} than {reference}: {change}."
+        case Verdict.SAME:
+            return (
+                f"{name} and {reference} are equal within {format_percent(pair.threshold, 1)}: "
+                f"{change}."
+            )
+    return f"Unclear whether {name} differs from {reference}: {change}."
+
+
+def format_nothing_compared(pair: Pair, metrics: Sequence[Metric]) -> str:
+    """Why no change decides: ``nothing to compare: a holds 4 collectives cells, b 2 training
+    cells``."""
+    sides = (pair.reference, pair.other)
+    if any(cell.outcome is Outcome.COMPARED for cell in pair.cells):
+        wanted = " or ".join(METRIC_LABELS[metric] for metric in metrics) or "speed"
+        return (
+            f"{shortened(pair.other.name)} against {shortened(pair.reference.name)}: no cell has "
+            f"{wanted} on both sides"
+        )
+    held = ", ".join(f"{shortened(side.name)} holds {format_held(side)}" for side in sides)
+    matched = any(cell.outcome is not Outcome.UNMATCHED for cell in pair.cells)
+    if matched:
+        return f"No cell was measured on both sides: {held}"
+    return f"No cell of one side is in the other: {held}"
+
+
+def format_held(side: ResultSet) -> str:
+    """``4 training cells and 1 hardware cell, 3 measured``."""
+    kinds = Counter(cell.cell.kind for cell in side.cells)
+    listed_kinds = (
+        listed([plural(count, f"{kind} cell") for kind, count in kinds.items()]) or "no cell"
+    )
+    return f"{listed_kinds}, {sum(bool(cell.launches) for cell in side.cells)} measured"
+
+
+def _why_missing(cell: CellComparison) -> str:
+    if cell.after is None:
+        return "not there"
+    if cell.measured_less and cell.after.launches:
+        return cell.after.reason or plural(len(cell.after.launches), "launch")
+    if cell.measured_less:
+        return format_state(cell.after)
+    return f"no {listed([metric_label(key.metric, key.detail) for key in cell.absent])}"
+
+
+def _some(labels: Sequence[str]) -> str:
+    return listed(capped(labels, _MAX_NAMED))
+
+
+def _bounded_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Change]]) -> list[str]:
+    """Changes with a verdict although a side was disturbed, and between which ends they lie without
+    that."""
+    labels = [
+        f"{comparison_label(cell)} ({format_possible(change)})"
+        for cell, change in decided
+        if change.conditions and change.verdict.decided
+    ]
+    if not labels:
+        return []
+    return [
+        f"Without what disturbed one side: {_some(labels)}. "
+        f"{_disturbed(pair, decided, unclear=False)}"
+    ]
+
+
+def _unclear_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Change]]) -> list[str]:
+    """How many changes are unclear, and why."""
+    of = f"of {plural(len(decided), 'change')}"
+    counts = Counter(change.reason for _, change in decided)
+    sentences = []
+    if counts[Reason.FEW_LAUNCHES]:
+        sentences.append(
+            f"{counts[Reason.FEW_LAUNCHES]} {of} unclear: fewer than {MIN_LAUNCHES} launches on a "
+            "side; set benchmark.repeats: 5."
+        )
+    if counts[Reason.CONDITIONS]:
+        flags = " or ".join(
+            dict.fromkeys(flag for _, change in decided for flag in change.conditions)
+        )
+        sentences.append(
+            f"{counts[Reason.CONDITIONS]} {of} unclear because one side was {flags}, by more than "
+            "the change. "
+            f"{_disturbed(pair, decided, unclear=True)} Measure again on a quiet machine, or pass "
+            "--accept flags."
+        )
+    if counts[Reason.NOISE]:
+        sentences.append(f"{counts[Reason.NOISE]} {of} unclear: a change could be hidden by noise.")
+    return sentences
+
+
+def _disturbed(
+    pair: Pair, decided: Sequence[tuple[CellComparison, Change]], *, unclear: bool
+) -> str:
+    """Which launches of which side, for the first of the cells."""
+    names = (pair.reference.name, pair.other.name)
+    cells = [
+        cell
+        for cell, change in decided
+        if change.conditions
+        and (change.reason is Reason.CONDITIONS) == unclear
+        and cell.disturbances
+    ]
+    if not cells:
+        return ""
+    texts = [format_disturbance(one, names) for one in cells[0].disturbances]
+    more = ""
+    if len(cells) > 1:
+        more = f", and so on in {plural(len(cells) - 1, 'other cell')}"
+    return f"{comparison_label(cells[0])}: {listed(texts)}{more}."
+
+
+def format_session_noise(changes: Sequence[Change]) -> str:
+    """What the intervals say of the noise between sessions."""
+    spreads = [change.session_spread for change in changes if change.session_spread is not None]
+    uncovered = sum(not change.covers_sessions for change in changes)
+    if not uncovered:
+        text = "Intervals cover the noise between launches and between sessions"
+    else:
+        some = ""
+        if uncovered != len(changes):
+            some = f" for {uncovered} of {plural(len(changes), 'change')}"
+        text = (
+            "Intervals cover the noise between launches; the noise between sessions (time of day, "
+            f"temperature, other jobs) is unknown{some}: a side was measured in one session"
+        )
+    if any(spreads):
+        text += (
+            ". Where it is estimated, levels of sessions spread by up to "
+            f"{format_percent(max(spreads))}"
+        )
+    return f"{text}."

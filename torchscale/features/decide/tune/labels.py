@@ -1,0 +1,20 @@
+"""Settings and gains as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchscale.features.decide.tune.export_schema import ChangeExport, RatioExport
+from torchscale.util.interval_text import format_ends, with_interval
+from torchscale.util.units import format_change
+
+
+def setting_label(changes: Sequence[ChangeExport]) -> str:
+    """``compile=true fused=true``; those that change more than speed with an asterisk."""
+    return " ".join(f"{one.axis}={one.value}{'*' * bool(one.note)}" for one in changes) or "start"
+
+
+def format_gain(ratio: RatioExport) -> str:
+    """``+4.2 % (+2.9 to +5.6 %)``: the change with its 95 % interval."""
+    ends = format_ends(*(format_change(bound - 1) for bound in (ratio.low, ratio.high)))
+    return with_interval(format_change(ratio.ratio - 1), ends)

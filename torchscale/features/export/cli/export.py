@@ -1,0 +1,108 @@
+"""``torchscale export``: a run in the format of another program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchscale.cli.output import TERMINAL
+from torchscale.cli.rendering import write_rendered
+from torchscale.config.choices import ExportTarget
+from torchscale.errors import UsageError
+
+_NAMES = [target.value for target in ExportTarget]
+
+
+def export(
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Run, by name or directory, or a file of `torchscale validate --json`. Default: "
+            "the newest in ./results",
+            show_default=False,
+        ),
+    ] = None,
+    target: Annotated[
+        ExportTarget | None, typer.Option("--to", metavar="NAME", help=f"{', '.join(_NAMES)}.")
+    ] = None,
+    source_option: Annotated[
+        Path | None,
+        typer.Option("--source", "-s", metavar="DIR", help="The same as the argument SOURCE."),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File, replaced as a whole; default: standard output. Of parquet and wandb the "
+            "directory; of mlflow the tracking URI, such as sqlite:///mlflow.db. Default: "
+            "$WANDB_DIR or here; $MLFLOW_TRACKING_URI.",
+            show_default=False,
+        ),
+    ] = None,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report/--no-report",
+            help="mlflow, wandb: with the HTML report; without it, only cells that have ended, "
+            "for a run that goes on.",
+        ),
+    ] = True,
+) -> None:
+    """Write a run for another program: a CI server, Prometheus, Grafana, GitHub, MLflow, W&B, a
+    warehouse.
+
+    Every figure comes with the ends of its 95 % interval where it has one. What was not measured is
+    not in the file. See `torchscale docs export`.
+
+    [bold]Examples[/bold]
+
+    [cyan]torchscale export --to junit results/nightly -o junit.xml[/cyan]
+
+    [cyan]torchscale export --to prometheus -o
+    /var/lib/node_exporter/textfile/torchscale.prom[/cyan]
+
+    [cyan]torchscale export --to github-summary >> $GITHUB_STEP_SUMMARY[/cyan]
+
+    [cyan]torchscale export --to mlflow results/nightly -o sqlite:///mlflow.db[/cyan]
+
+    [cyan]torchscale export --to parquet results/nightly -o tables[/cyan]
+
+    [cyan]torchscale export --to grafana-dashboard -o dashboard.json[/cyan]
+
+    [cyan]torchscale validate --json > node.json; torchscale export --to junit node.json -o
+    node.xml[/cyan]
+    """
+    from torchscale.features.export import export as run  # noqa: PLC0415 - `--help` does not need it
+
+    if target is None:
+        raise UsageError("--to is missing: whose format?", hint=f"one of: {', '.join(_NAMES)}")
+    if source is not None and source_option is not None:
+        raise UsageError(
+            f"one run at a time, not {source} and {source_option}", hint="leave one of them out"
+        )
+    directory = source if source is not None else source_option
+    if target.is_store:
+        if output == "-":
+            raise UsageError(
+                f"--to {target.value} does not go to standard output",
+                hint="name a place with --output",
+            )
+        stored = run.export_to_store(target, directory, output, report=report, observer=TERMINAL)
+        TERMINAL.note(f"Wrote {stored.place}: {', '.join(stored.written)}")
+        notes = stored.notes
+    else:
+        exported = run.export(target, directory, TERMINAL)
+        write_rendered(
+            exported.text.encode(),
+            f"torchscale-{target.value}",
+            Path(),
+            "-" if output is None else output,
+        )
+        notes = exported.notes
+    for note in notes:
+        TERMINAL.note(note)

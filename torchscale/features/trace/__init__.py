@@ -1,0 +1,1 @@
+"""Recordings of nsys and torch.profiler: made, read, analyzed, replayed with changes."""

@@ -1,0 +1,157 @@
+"""``torchscale profile analyze``: recordings made elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchscale.cli.options import JsonOption
+from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.config.choices import WindowChoice
+from torchscale.errors import UsageError
+
+
+def analyze(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH…",
+            help=".nsys-rep, .sqlite, .json, .json.gz, .tar.gz, directories of them, or runs by "
+            "name.",
+        ),
+    ],
+    window: Annotated[
+        WindowChoice,
+        typer.Option("--window", help="auto: marked steps, else from first to last device span."),
+    ] = WindowChoice.AUTO,
+    output_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--output-dir", "-o", help="Also write analysis.json and a timeline for Perfetto here."
+        ),
+    ] = None,
+    ranks: Annotated[
+        str | None,
+        typer.Option(
+            "--ranks", help="Analyze these ranks alone: 0-7,512. Others' files are not read."
+        ),
+    ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            "--sample",
+            min=2,
+            help="Analyze so many ranks, chosen so that process groups and nodes keep members.",
+        ),
+    ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option("--steps", help="Analyze the steps with numbers from A to B: A:B, A: or :B."),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory",
+            help="What reading may take, 1GB by default: columns beyond it lie in temporary "
+            "files, and fewer processes read.",
+        ),
+    ] = None,
+    what_if: Annotated[
+        bool,
+        typer.Option(
+            "--what-if",
+            help="Also predict the step without each fault, by a replay; ranked by gain.",
+        ),
+    ] = False,
+    report_problem: Annotated[
+        Path | None,
+        typer.Option(
+            "--report-problem",
+            metavar="FILE.json",
+            help="Of a recording that fails, write the smallest part that still fails, with names "
+            "replaced, to be sent to us.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Analyze recordings made elsewhere, of one or many ranks; needs no torch and no GPU.
+
+    With --what-if: what the step would be with each rank as fast as its peers, a link twice as
+    fast, no host gaps, no wait for data … The recorded steps are replayed with that change.
+
+    [bold]Examples[/bold]
+
+    [cyan]torchscale profile analyze rank0.json.gz rank1.json.gz[/cyan]
+
+    [cyan]torchscale profile analyze run.sqlite --json[/cyan]
+
+    [cyan]torchscale profile analyze traces/ --what-if[/cyan]
+
+    [cyan]torchscale profile analyze traces/ --ranks 0-7,512 --steps 100:150[/cyan]
+
+    [cyan]torchscale profile analyze rank0.json.gz --report-problem problem.json[/cyan]
+    """
+    if report_problem is not None:
+        if output_dir is not None or what_if:
+            raise UsageError(
+                "--report-problem writes one file and analyzes nothing",
+                hint="leave out --output-dir and --what-if",
+            )
+        parts = ranks, sample, steps, memory
+        _report(paths, report_problem, window, parts, as_json=as_json)
+        return
+    from torchscale.features.trace.cell_profiler import make_parts  # noqa: PLC0415
+    from torchscale.features.trace.profile import analyze_recordings  # noqa: PLC0415
+    from torchscale.features.trace.terminal import print_analysis, print_predictions  # noqa: PLC0415 - `--help` does not need it
+
+    analysis = analyze_recordings(
+        paths,
+        window=window,
+        output_dir=output_dir,
+        parts=make_parts(ranks, sample, steps, memory),
+        observer=TERMINAL,
+    )
+    if as_json:
+        print_json(analysis.model_dump_json(indent=1))
+        return
+    print_analysis(analysis, result_console())
+    if what_if:
+        print_predictions(analysis, result_console())
+    if output_dir is not None:
+        TERMINAL.note(f"Wrote {output_dir}/analysis.json and a timeline for ui.perfetto.dev")
+
+
+def _report(
+    paths: list[Path],
+    output: Path,
+    window: WindowChoice,
+    parts: tuple[str | None, int | None, str | None, str | None],
+    *,
+    as_json: bool,
+) -> None:
+    """Write the part of a recording that fails, and say what it is."""
+    from torchscale.features.trace.cell_profiler import make_parts  # noqa: PLC0415
+    from torchscale.features.trace.problem.report import report_problem  # noqa: PLC0415
+    from torchscale.report.text.labels import plural  # noqa: PLC0415 - `--help` does not need it
+
+    report = report_problem(
+        paths, output, window=window, parts=make_parts(*parts), observer=TERMINAL
+    )
+    if as_json:
+        print_json(report.as_json())
+    TERMINAL.note(f"It fails with: {report.error}")
+    if report.events is None:
+        TERMINAL.note(
+            f"Wrote {output}: a description alone ({report.size_bytes:,} bytes), because "
+            f"{report.reason}"
+        )
+    else:
+        TERMINAL.note(
+            f"Wrote {output}: {report.events:,} of {plural(report.of_events, 'event')} "
+            f"({report.size_bytes:,} bytes), which fails in the same way; names are replaced"
+        )
+    if report.note:
+        TERMINAL.note(report.note)
+    TERMINAL.note("Look at it before you send it")

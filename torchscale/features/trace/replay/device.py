@@ -1,0 +1,372 @@
+"""A rank with a device as two lines of moments: the host, which launches and waits, and the device,
+which computes.
+
+Which event a stream waits for is not recorded. A collective follows the kernels that were launched
+before it; kernels follow a collective where the device ran out of work, the next kernel had been
+launched, and a collective ended in between. Where no wait of the host for the device is recorded,
+it cannot be told when the host would have launched: the device's line is then replayed alone, and
+idle time before a late launch stays with the kernel that follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchscale.analysis.stats.intervals import IntervalSet
+from torchscale.features.trace.analysis.windows import RankWindow
+from torchscale.features.trace.replay.graph import Part, RankFrame, only
+from torchscale.features.trace.span import SpanKind
+
+_WAITED_NS = 3_000
+"""From one kernel to the next a device takes one to two microseconds: a collective that ends later
+than this within a gap was waited for."""
+_ROUNDING_NS = 1_000
+"""What follows something may be recorded as if it began so much before the other ended: times are
+converted from the device's clock."""
+_LAUNCH_NS = 5_000
+"""From the call that launches a kernel to its start on an idle device, where no launch shows it."""
+
+Times = NDArray[np.int64]
+
+
+class DeviceLine:
+    """One rank with a device."""
+
+    def __init__(self, rank: RankWindow) -> None:
+        self.rank = rank
+        spans, collectives = rank.trace.spans, rank.trace.collectives
+        work = (
+            spans.of(SpanKind.COMPUTE, SpanKind.COPY)
+            & (spans.end > rank.start)
+            & (spans.start < rank.end)
+        )
+        order = np.flatnonzero(work)[np.argsort(spans.start[work], kind="stable")]
+        self._start, self._end = (
+            spans.start[order],
+            np.maximum(spans.end[order], spans.start[order]),
+        )
+        self._called = self._launched(spans.link[order])
+        self._host_known = bool(spans.of(SpanKind.HOST_SYNC).any()) and bool(
+            (self._called >= 0).any()
+        )
+        self._blocks = IntervalSet(self._start, self._end)
+        inside = (collectives.start >= rank.start) & (collectives.start < rank.end)
+        self.calls = np.flatnonzero(inside)
+        self._calls_of = dict(
+            zip(
+                self.calls.tolist(),
+                self._launched(collectives.link[self.calls]).tolist(),
+                strict=True,
+            )
+        )
+        self._by_end = self.calls[np.argsort(collectives.end[self.calls], kind="stable")]
+        self.ends = collectives.end
+        self._classify()
+
+    def _launched(self, links: Times) -> Times:
+        """When the host called what launched the work with these correlation ids; -1 where that was
+        not recorded."""
+        spans = self.rank.trace.spans
+        launches = spans.of(SpanKind.LAUNCH) & (spans.link != 0)
+        if not launches.any() or not len(links):
+            return np.full(len(links), -1, dtype=np.int64)
+        known, first = np.unique(spans.link[launches], return_index=True)
+        place = np.minimum(np.searchsorted(known, links), len(known) - 1)
+        called = spans.start[launches][first][place]
+        return np.where((known[place] == links) & (links != 0), called, -1)
+
+    def _classify(self) -> None:
+        """What the gaps before blocks of kernels are: waits for collectives, late launches, or the
+        device's own."""
+        begins, ends = self._blocks.start, self._blocks.end
+        before = np.minimum(begins, np.concatenate([[self.rank.start], ends])[: len(begins)])
+        first = np.searchsorted(self._start, begins)
+        called = self._called[first] if len(first) else self._called[:0]
+        over = np.sort(self.rank.trace.collectives.end[self.calls])
+        place = np.searchsorted(over, begins + _ROUNDING_NS, side="right") - 1
+        last_end = over[np.maximum(place, 0)] if len(over) else np.full(len(begins), -1)
+        late = (called >= 0) & (called > before)
+        self._waits = last_end > before + _WAITED_NS
+        if self._host_known:
+            self._waits &= ~(called > last_end)
+        self._late = late & ~self._waits & self._host_known
+        own = begins - before - sum(self._idle(before, begins))
+        own[self._waits | self._late] = 0
+        self._before = before
+        self._own_gaps = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(own)])
+        delays = (begins - called)[self._late]
+        self._delay = int(np.median(delays)) if len(delays) else _LAUNCH_NS
+        self._gap_of = {int(begin): number for number, begin in enumerate(begins)}
+
+    def _idle(self, begin: Times, end: Times) -> tuple[Times, Times]:
+        """Idle time for want of data, and for want of launches, where the device's line is replayed
+        alone."""
+        data, host = self.rank.input_wait, self.rank.host_bound
+        none = np.zeros(len(begin), dtype=np.int64)
+        if self._host_known:
+            return none, none
+        if host is None:
+            return data.within(begin, end), none
+        return data.within(begin, end), host.minus(data).within(begin, end)
+
+    def _amount(self, times: Times) -> Times:
+        """Work of the device until each time, with its own short gaps."""
+        zero = np.zeros(len(times), dtype=np.int64)
+        blocks = np.searchsorted(self._blocks.start, times, side="right")
+        return np.asarray(self._blocks.within(zero, times) + self._own_gaps[blocks])
+
+    def add(self, frame: RankFrame) -> list[int]:
+        """Add the rank's moments; returns those at which its steps start, and that at which the
+        last one ends. The first step starts with the window, the others where the first kernel that
+        they launched does."""
+        waits = self._host_waits()
+        host = self._add_host(frame, waits)
+        producers = self._producers(frame.begins)
+        boundaries = self._boundaries()
+        last = max(
+            self.rank.start, min(self.rank.end, int(self._blocks.end.max(initial=self.rank.start)))
+        )
+        cuts = self._cuts(
+            [
+                last,
+                *producers.values(),
+                *boundaries,
+                *(work for work in waits.values() if work >= 0),
+            ]
+        )
+        moments = {int(time): frame.moment(time) for time in cuts}
+        steps = np.array(boundaries[:-1], dtype=np.int64)
+        passed = np.sort(np.array(list(producers.values()), dtype=np.int64))
+        befores, in_step = cuts[:-1], np.searchsorted(steps, cuts[:-1], side="right") - 1
+        since = np.where(in_step >= 0, steps[np.maximum(in_step, 0)], befores)
+        segments = np.searchsorted(passed, befores, side="right") - np.searchsorted(passed, since)
+        pieces = zip(
+            befores.tolist(),
+            cuts[1:].tolist(),
+            in_step.tolist(),
+            segments.tolist(),
+            self._parts(befores, cuts[1:]),
+            strict=True,
+        )
+        for before, after, step, segment, parts in pieces:
+            at = step, segment
+            number = self._gap_of.get(after)
+            idle = before == last and after == self.rank.end
+            if idle or (number is not None and self._waits[number]):
+                over = frame.join(moments[before], *self._ended(frame.ends, before, after))
+                ended = round(frame.builder.recorded(over)) + frame.shift
+                frame.edge(over, moments[after], self._gap_parts(ended, after), at=at)
+                continue
+            frame.edge(moments[before], moments[after], parts, at=at)
+            for source, launched in self._launches(host, before, after):
+                frame.edge(source, moments[after], launched, at=at, launch=True)
+        self._add_collectives(frame, host, producers, moments)
+        for (_, end), work in waits.items():
+            source = moments[work] if work >= 0 else frame.ends.get(-1 - work, -1)
+            if source >= 0:
+                frame.edge(source, host[1][end], frame.lag(source, host[1][end]))
+        return [moments[time] for time in boundaries]
+
+    def _parts(self, before: Times, after: Times) -> list[tuple[float, ...]]:
+        """The device's time between cuts."""
+        parts = np.zeros((len(before), len(Part)))
+        parts[:, Part.WORK] = self._amount(after) - self._amount(before)
+        parts[:, Part.INPUT], parts[:, Part.HOST_GAP] = self._idle(before, after)
+        return [tuple(row) for row in parts.tolist()]
+
+    def _gap_parts(self, ended: int, after: int) -> tuple[float, ...]:
+        """What follows the end of the collective that kernels waited for."""
+        data, host = self._idle(np.array([ended]), np.array([after]))
+        parts = [0.0] * len(Part)
+        parts[Part.INPUT], parts[Part.HOST_GAP] = float(data[0]), float(host[0])
+        parts[Part.OTHER] = max(0.0, float(after - ended - data[0] - host[0]))
+        return tuple(parts)
+
+    def _ended(self, ends: Mapping[int, int], before: int, after: int) -> list[int]:
+        """The ends of what kernels waited for in a gap: of the tied collectives in it the last.
+        Others that ended in it may be of no concern to the kernels."""
+        over = self.rank.trace.collectives.end[self._by_end]
+        first, last = np.searchsorted(over, [before, after + _ROUNDING_NS], side="right")
+        inside = [place for place in self._by_end[first:last].tolist() if place in ends]
+        recorded = self.rank.trace.collectives.end
+        latest = max((int(recorded[place]) for place in inside), default=0)
+        return [ends[place] for place in inside if recorded[place] >= latest - _ROUNDING_NS]
+
+    def _cuts(self, more: list[int]) -> Times:
+        """Times at which the device's line is cut: ``more``, and around each wait for a
+        collective."""
+        waits = np.flatnonzero(self._waits)
+        around = [self._blocks.start[waits], self._before[waits]]
+        return np.unique(np.concatenate([np.array([self.rank.start, *more]), *around])).astype(
+            np.int64
+        )
+
+    def _producers(self, begins: Mapping[int, int]) -> dict[int, int]:
+        """When the last kernel ended that each collective follows: of those launched before it, or
+        before its start."""
+        collectives = self.rank.trace.collectives
+        ordered = np.sort(self._end)
+        by_call = np.argsort(self._called, kind="stable")
+        called, done = self._called[by_call], np.maximum.accumulate(self._end[by_call])
+        producers: dict[int, int] = {}
+        for place in begins:
+            latest = collectives.start[place] + _ROUNDING_NS
+            number = int(np.searchsorted(ordered, latest, side="right")) - 1
+            if number < 0:
+                continue
+            producers[place] = int(ordered[number])
+            launched = self._calls_of.get(place, -1)
+            earlier = int(np.searchsorted(called, launched, side="right")) - 1
+            if launched >= 0 and earlier >= 0 and called[earlier] >= 0:
+                producers[place] = min(producers[place], int(done[earlier]))
+        return {place: time for place, time in producers.items() if time >= self.rank.start}
+
+    def _boundaries(self) -> list[int]:
+        """The window's start, where the first kernel that each further step launched starts, and
+        the window's end."""
+        known = self._called >= 0
+        times = [self.rank.start]
+        for begin in self.rank.steps.start[1:].tolist():
+            launched = known & (self._called >= begin)
+            after = launched if launched.any() else self._start >= begin
+            start = int(self._start[after].min()) if after.any() else self.rank.end
+            times.append(min(max(start, times[-1]), self.rank.end))
+        return [*times, self.rank.end]
+
+    def _host_waits(self) -> dict[tuple[int, int], int]:
+        """Calls of the host, start and end, that waited for the device, and what for: the last work
+        that ended before the call did. A time is the end of a kernel, a number below 0 a
+        collective's place as -1 - place."""
+        rank, spans, collectives = self.rank, self.rank.trace.spans, self.rank.trace.collectives
+        chosen = (
+            spans.of(SpanKind.HOST_SYNC) & (spans.start >= rank.start) & (spans.end <= rank.end)
+        )
+        kernels = np.sort(self._end)
+        by_end = self._by_end
+        over = collectives.end[by_end]
+        waits: dict[tuple[int, int], int] = {}
+        for start, end in zip(
+            spans.start[chosen].tolist(), spans.end[chosen].tolist(), strict=True
+        ):
+            number = int(np.searchsorted(kernels, end, side="right")) - 1
+            kernel = int(kernels[number]) if number >= 0 else -1
+            number = int(np.searchsorted(over, end, side="right")) - 1
+            latest = int(over[number]) if number >= 0 else -1
+            if max(kernel, latest) > start:
+                waits[start, end] = -1 - int(by_end[number]) if latest > kernel else kernel
+        return waits
+
+    def _add_host(
+        self, frame: RankFrame, waits: Mapping[tuple[int, int], int]
+    ) -> tuple[Times, dict[int, int]]:
+        """The host's moments, cut where it waits for data or the device and where it goes on;
+        times, and moments by time. Waits for the device take no time of the host's own."""
+        rank, spans = self.rank, self.rank.trace.spans
+        pauses = spans.of(SpanKind.PAUSE)
+        pause = IntervalSet(spans.start[pauses], spans.end[pauses]).clipped(rank.start, rank.end)
+        called = np.array(list(waits), dtype=np.int64).reshape(-1, 2)
+        sync = IntervalSet(called[:, 0], called[:, 1])
+        data = rank.waiting_for_data
+        edges = [
+            np.array([rank.start]),
+            called[:, 0],
+            called[:, 1],
+            data.start,
+            data.end,
+            pause.start,
+            pause.end,
+        ]
+        times = np.unique(np.concatenate(edges)).astype(np.int64)
+        moments = {int(time): frame.moment(time) for time in times}
+        within = [cover.within(times[:-1], times[1:]).tolist() for cover in (data, pause, sync)]
+        steps = np.searchsorted(rank.steps.start, times, side="right") - 1
+        for number, (before, after) in enumerate(
+            zip(times[:-1].tolist(), times[1:].tolist(), strict=True)
+        ):
+            length = after - before
+            part = Part.HOST_GAP
+            if within[0][number]:
+                part = Part.INPUT
+            elif within[1][number]:
+                part = Part.PAUSE
+            own = only(part, 0.0 if within[2][number] else float(length))
+            frame.edge(moments[before], moments[after], own, at=(int(steps[number]), 0))
+        return times, moments
+
+    def _launches(
+        self, host: tuple[Times, dict[int, int]], before: int, after: int
+    ) -> Iterator[tuple[int, tuple[float, ...]]]:
+        """A stretch of work is done no sooner than each launch of it plus what follows: for each
+        stretch of the host its first moment, and the time from there by the launch that matters
+        most."""
+        if not self._host_known:
+            return
+        first, last = np.searchsorted(self._start, [before, after])
+        places = np.arange(first, last)
+        places = places[self._called[places] >= host[0][0]]
+        if not len(places):
+            return
+        called, starts = self._called[places], self._start[places]
+        block = np.searchsorted(self._blocks.start, starts, side="right") - 1
+        late = self._late[block] & (self._blocks.start[block] == starts)
+        delay = np.maximum(
+            0, np.where(late, starts - called, np.minimum(self._delay, starts - called))
+        )
+        rest = self._amount(np.array([after]))[0] - self._amount(starts)
+        since = np.searchsorted(host[0], called, side="right") - 1
+        for number in np.unique(since).tolist():
+            mine = np.flatnonzero(since == number)
+            time = host[0][number]
+            best = mine[(called[mine] + delay[mine] + rest[mine]).argmax()]
+            parts = [0.0] * len(Part)
+            parts[Part.HOST_GAP] = float(called[best] - time)
+            parts[Part.OTHER], parts[Part.WORK] = float(delay[best]), float(rest[best])
+            yield host[1][int(time)], tuple(parts)
+
+    def _add_collectives(
+        self,
+        frame: RankFrame,
+        host: tuple[Times, dict[int, int]],
+        producers: Mapping[int, int],
+        moments: Mapping[int, int],
+    ) -> None:
+        """Collectives follow the kernels before them, their launch and what was on their stream.
+        Where that does not explain when they start, they follow the collective that had ended by
+        then; what is left of the delay stays."""
+        collectives = self.rank.trace.collectives
+        free: dict[int, int] = {}
+        tied = np.array(sorted(frame.ends), dtype=np.int64)
+        by_end = tied[np.argsort(collectives.end[tied], kind="stable")]
+        over = collectives.end[by_end]
+        for place, moment in sorted(frame.begins.items()):
+            start, queue = int(collectives.start[place]), int(collectives.queue[place])
+            explained = free.get(queue, -1)
+            free[queue] = int(collectives.end[place])
+            called = self._calls_of.get(place, -1)
+            if self._host_known and called >= host[0][0]:
+                time = int(host[0][int(np.searchsorted(host[0], called, side="right")) - 1])
+                parts = [0.0] * len(Part)
+                parts[Part.HOST_GAP] = float(called - time)
+                parts[Part.OTHER] = float(max(0, min(self._delay, start - called)))
+                frame.edge(host[1][time], moment, tuple(parts), launch=True)
+                explained = max(explained, called + int(parts[Part.OTHER]))
+            if place not in producers:
+                continue
+            explained = max(explained, producers[place])
+            number = int(np.searchsorted(over, start + _ROUNDING_NS, side="right")) - 1
+            follows = (
+                int(by_end[number])
+                if number >= 0 and over[number] > explained + _WAITED_NS
+                else place
+            )
+            if follows != place:  # no kernel in between: what its input comes from
+                frame.edge(
+                    frame.ends[follows],
+                    moment,
+                    only(Part.OTHER, start - int(collectives.end[follows])),
+                )
+                explained = start
+            frame.edge(moments[producers[place]], moment, only(Part.OTHER, start - explained))

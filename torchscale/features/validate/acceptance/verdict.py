@@ -1,0 +1,377 @@
+"""What the figures of an acceptance mean for the node: checks, and reasons to test a part again or to
+return it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from torchscale.features.validate.acceptance.causes import was_throttled
+from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS
+from torchscale.features.validate.acceptance.judge import (
+    ROUNDS_TO_STOP,
+    disturbance,
+    is_suspected,
+    undisturbed,
+)
+from torchscale.features.validate.acceptance.limits import NODE
+from torchscale.schema.node.acceptance import (
+    Acceptance,
+    AcceptanceRun,
+    Cause,
+    Counter,
+    FigureStatus,
+    JudgedFigure,
+)
+from torchscale.schema.node.check import Check, Disposition, Status
+from torchscale.util.interval_text import format_interval
+from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate
+
+GROUP = "speeds"
+RETURN_DEFICIT = 0.10
+"""A device is returned from this much below its peers on. Sound cards of one name differ by some 8 %
+in large clusters (Sinha et al. 2022, "Not All GPUs Are Created Equal"); what is less is tested
+again."""
+_TOLERATED_PER_MINUTE = {"PCIe replays": 1.0}
+"""Errors that are no fault: a sound link repeats a packet now and then, and loses only its time."""
+_MOST_ROUNDS_NAMED = 4
+_MOST_PARTS_NAMED = 4
+
+
+@dataclass(frozen=True)
+class SpeedReason:
+    """Why a part is not simply kept. ``uuid``: of a GPU; ``part``: of a link; both empty for the
+    node."""
+
+    because: str
+    action: str
+    disposition: Disposition = Disposition.RETEST
+    uuid: str = ""
+    part: str = ""
+
+
+def speed_checks(acceptance: Acceptance) -> list[Check]:
+    """One check of the run, one of the counters, and one of each figure over all of its parts."""
+    names = dict.fromkeys(figure.figure for figure in acceptance.figures)
+    checks = [_run_check(acceptance.run)]
+    if acceptance.run.counters:
+        checks.append(_counter_check(acceptance.run))
+    return checks + [
+        _figure_check(name, [each for each in acceptance.figures if each.figure == name])
+        for name in names
+    ]
+
+
+def speed_reasons(acceptance: Acceptance) -> Iterator[SpeedReason]:
+    """Reasons of GPUs, links and the node; figures of a part with the same reason are one."""
+    run = acceptance.run
+    judged = [each for each in acceptance.figures if each.rounds >= MIN_ROUNDS]
+    yield from _merged([_reason(each, run) for each in judged if is_suspected(each)])
+    for place, each in enumerate(run.rounds):
+        for problem in each.problems:
+            yield SpeedReason(f"round {place + 1}: {problem}", "see the error")
+    disturbed = [it for it in range(len(run.rounds)) if it not in undisturbed(run)]
+    if disturbed:
+        because = f"{_rounds(disturbed, run)}: {disturbance(run.rounds[disturbed[0]].conditions)}"
+        yield SpeedReason(because, "measure again on a quiet node")
+    elif len(run.rounds) < MIN_ROUNDS:
+        because = f"{rounds_text(len(run.rounds))}, {MIN_ROUNDS} are needed"
+        yield SpeedReason(because, "measure for longer (--budget)")
+    yield from _throttled(run)
+    yield from _fewer_devices(acceptance)
+    for counter in _new_errors(run):
+        because = f"{counter.part}: {counter.after - counter.before} {counter.counter}"
+        yield SpeedReason(because, "reseat the card or cable", uuid=counter.uuid or "")
+
+
+def _throttled(run: AcceptanceRun) -> Iterator[SpeedReason]:
+    """GPUs that lowered their clocks for heat or a fault, whatever their figures are."""
+    found: dict[str, list[int]] = {}
+    reasons: dict[str, dict[str, None]] = {}
+    for it, each in enumerate(run.rounds):
+        for use in each.conditions.gpus:
+            if was_throttled(use):
+                found.setdefault(use.uuid, []).append(it)
+                reasons.setdefault(use.uuid, {}).update(dict.fromkeys(use.throttle_reasons or ()))
+    for uuid, places in found.items():
+        because = f"lowered its clocks in {_rounds(places, run)}: {', '.join(reasons[uuid])}"
+        yield SpeedReason(because, "check cooling and power", uuid=uuid)
+
+
+def _fewer_devices(acceptance: Acceptance) -> Iterator[SpeedReason]:
+    """What is not there cannot be slow."""
+    if acceptance.baseline is None:
+        return
+    now, then = acceptance.run.world_size, acceptance.baseline.run.world_size
+    if now < then:
+        because = f"measured on {now} of the baseline's {then} devices or groups of cores (set-up)"
+        yield SpeedReason(because, "give the job all devices and CPUs of the node")
+
+
+def _merged(reasons: Sequence[_FigureReason]) -> Iterator[SpeedReason]:
+    """``compute fp32 is 14 % below the baseline, training 15 %: the CPU quota …``."""
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for each in reasons:
+        key = (each.why, each.action, each.disposition, each.uuid, each.part)
+        groups.setdefault(key, []).append(each.what)
+    for (why, action, disposition, uuid, part), what in groups.items():
+        because = ", ".join(what)
+        if why:
+            because += f": {why}"
+        yield SpeedReason(because, str(action), Disposition(disposition), str(uuid), str(part))
+
+
+def missing_speeds(acceptance: Acceptance) -> Iterator[str]:
+    """What the verdict does not rest on."""
+    without = dict.fromkeys(
+        figure.figure for figure in acceptance.figures if figure.status is FigureStatus.NO_LIMIT
+    )
+    if without:
+        yield f"{', '.join(without)}: no limit to judge by (--baseline FILE)"
+    undecided = dict.fromkeys(
+        f"{figure.figure} (±{format_percent(_half_width(figure), 0)})"
+        for figure in acceptance.figures
+        if figure.status is FigureStatus.UNCLEAR
+        and figure.rounds >= MIN_ROUNDS
+        and not is_suspected(figure)
+    )
+    if undecided:
+        yield f"{', '.join(undecided)}: too noisy to tell a loss from none (--budget)"
+    for it, each in enumerate(acceptance.run.rounds):
+        if each.missing:
+            yield f"round {it + 1}: {', '.join(each.missing)} (it was interrupted)"
+
+
+def what_to_do(cause: Cause | None, rounds: int, deficit: float, run: AcceptanceRun) -> Disposition:
+    """Return what is low by far, because of the host, in a run that nothing disturbed; test again
+    what is low otherwise.
+
+    Args:
+        cause: Of the low figure.
+        rounds: Undisturbed rounds that it is from.
+        deficit: How far it is below its reference, as a share.
+        run: What it was measured in.
+    """
+    sound = len(undisturbed(run)) == len(run.rounds) and not any(
+        each.problems for each in run.rounds
+    )
+    if cause is Cause.HOST and rounds >= ROUNDS_TO_STOP and deficit >= RETURN_DEFICIT and sound:
+        return Disposition.RETURN
+    return Disposition.RETEST
+
+
+def _half_width(figure: JudgedFigure) -> float:
+    """Of the interval, as a share of the rate; 0 without one."""
+    if figure.rate is None or figure.high is None:
+        return 0.0
+    return figure.high / figure.rate - 1
+
+
+def format_value(rate: float, unit: str) -> str:
+    """``4.21 TFLOP/s``, ``12.3 GB/s``, ``812/s``."""
+    if unit == "FLOP/s":
+        return format_flops(rate)
+    if unit == "B/s":
+        return format_byte_rate(rate)
+    return f"{format_rate(rate)} samples/s"
+
+
+def rounds_text(count: int, which: str = "") -> str:
+    """``1 round``, ``3 undisturbed rounds``."""
+    return f"{count} {which}round{'s' * (count != 1)}"
+
+
+def figure_text(figure: JudgedFigure) -> str:
+    """Rate, interval and rounds; of a flapping figure both rates."""
+    if figure.modes:
+        (slow, few), (fast, many) = figure.modes
+        return (
+            f"{format_value(slow, figure.unit)} in {few} rounds, "
+            f"{format_value(fast, figure.unit)} in {many}"
+        )
+    if figure.rate is None:
+        return "not measured"
+    text = format_value(figure.rate, figure.unit)
+    if figure.rounds == 0:
+        return text
+    if figure.low is None or figure.high is None:
+        return f"{text} ({rounds_text(figure.rounds, 'undisturbed ')})"
+    interval = format_interval(
+        figure.rate, (figure.low, figure.high), lambda end, _: format_value(end, figure.unit)
+    )
+    return f"{text} (95 % interval {interval}, {figure.rounds} rounds)"
+
+
+def limit_text(figure: JudgedFigure) -> str:
+    """``at least 12.1 GB/s: baseline node-17.json less 5 %``; empty without a limit."""
+    if figure.limit is None:
+        return ""
+    return f"at least {format_value(figure.limit.rate, figure.unit)}: {figure.limit.basis}"
+
+
+@dataclass(frozen=True)
+class _FigureReason:
+    """What is wrong with one figure, and why."""
+
+    what: str
+    why: str
+    action: str
+    disposition: Disposition
+    uuid: str
+    part: str
+
+
+def _reason(figure: JudgedFigure, run: AcceptanceRun) -> _FigureReason:
+    what = f"{figure.figure} {_what(figure)}"
+    if figure.part != NODE and not figure.uuids:
+        what = f"{figure.figure} of {figure.part} {_what(figure)}"
+    why, action, disposition = figure.because, figure.action, Disposition.RETEST
+    if figure.cause in (Cause.HOST, Cause.SETUP):
+        why += f" ({figure.cause.value})"
+    if figure.status is FigureStatus.UNCLEAR and not action:
+        action = "measure for longer (--budget)"
+    uuid = part = ""
+    if len(figure.uuids) == 1:
+        uuid = figure.uuids[0]
+        if figure.status is FigureStatus.LOW:
+            disposition = what_to_do(figure.cause, figure.rounds, figure.deficit or 0.0, run)
+    elif figure.uuids:
+        part = figure.part
+    return _FigureReason(what, why, action or "measure again", disposition, uuid, part)
+
+
+def _what(figure: JudgedFigure) -> str:
+    if figure.status is FigureStatus.UNCLEAR:
+        below = format_percent(figure.deficit or 0.0)
+        return f"seems {below} lower, ±{format_percent(_half_width(figure))}"
+    if figure.status is FigureStatus.FLAPPING:
+        return f"flaps: {figure_text(figure)}"
+    below = format_percent(figure.deficit or 0.0)
+    if figure.limit is None:
+        return "is low"
+    return f"is {below} below the {_REFERENCES[figure.limit.kind.value]}"
+
+
+_REFERENCES = {
+    "documented": "documented rate",
+    "baseline": "baseline",
+    "peers": "median of its peers",
+}
+
+
+def _run_check(run: AcceptanceRun) -> Check:
+    count, used = len(run.rounds), len(undisturbed(run))
+    seen = f"{rounds_text(count)} in {run.seconds / 60:.1f} min, {used} of them undisturbed"
+    if run.ended == "interrupted":
+        seen += ", interrupted"
+    problems = [problem for each in run.rounds for problem in each.problems]
+    status, expected, advice = Status.PASS, "", ""
+    if problems:
+        status, expected = Status.FAIL, "every launch ok"
+        seen, advice = f"{problems[0]}; {seen}", "see the error; validate again"
+    elif used < count:
+        places = [it for it in range(count) if it not in undisturbed(run)]
+        status, expected = Status.WARN, "no other load"
+        seen += f"; {disturbance(run.rounds[places[0]].conditions)} in {_rounds(places, run)}"
+        advice = "measure again on a quiet node"
+    elif count < MIN_ROUNDS:
+        expected, advice = f"at least {MIN_ROUNDS} rounds", "give it more time (--budget)"
+    if used < MIN_ROUNDS:  # who asks for an acceptance and gets none is not told that all is well
+        status = Status.FAIL
+    return Check(
+        id="speed_rounds",
+        group=GROUP,
+        title="acceptance",
+        status=status,
+        seen=seen,
+        expected=expected,
+        advice=advice,
+    )
+
+
+def _rounds(places: Sequence[int], run: AcceptanceRun) -> str:
+    """``round 3``, ``rounds 2 and 4``, ``9 of 12 rounds``."""
+    if len(places) > _MOST_ROUNDS_NAMED:
+        return f"{len(places)} of {len(run.rounds)} rounds"
+    numbers = [str(place + 1) for place in places]
+    if len(numbers) == 1:
+        return f"round {numbers[0]}"
+    return f"rounds {', '.join(numbers[:-1])} and {numbers[-1]}"
+
+
+def _new_errors(run: AcceptanceRun) -> list[Counter]:
+    """Counters that went up meanwhile, and by more than chance explains."""
+    minutes = max(1.0, run.seconds / 60)
+    return [
+        each
+        for each in run.counters
+        if each.after - each.before > _TOLERATED_PER_MINUTE.get(each.counter, 0.0) * minutes
+    ]
+
+
+def _counter_check(run: AcceptanceRun) -> Check:
+    new = _new_errors(run)
+    status, expected, advice = Status.PASS, "", ""
+    seen = f"none new of {len(run.counters)} counters"
+    if new:
+        status, expected, advice = Status.WARN, "none new", "reseat the card or cable"
+        seen = "; ".join(
+            f"{each.part}: {each.after - each.before} {each.counter}" for each in new[:8]
+        )
+    return Check(
+        id="speed_counters",
+        group=GROUP,
+        title="errors of links meanwhile",
+        status=status,
+        seen=seen,
+        expected=expected,
+        advice=advice,
+    )
+
+
+_STATUSES = {
+    FigureStatus.LOW: Status.FAIL,
+    FigureStatus.FLAPPING: Status.FAIL,
+    FigureStatus.UNCLEAR: Status.WARN,
+    FigureStatus.WITHIN: Status.PASS,
+    FigureStatus.NO_LIMIT: Status.NOT_APPLICABLE,
+}
+"""From the gravest to the best."""
+
+
+def _figure_check(name: str, parts: Sequence[JudgedFigure]) -> Check:
+    """The gravest part of a figure; of equally grave ones the slowest. What has too few rounds is
+    not judged: the check of the rounds says why."""
+    order = list(_STATUSES)
+    worst = min(
+        parts,
+        key=lambda part: (not is_suspected(part), order.index(part.status), part.rate or 0.0),
+    )
+    status, seen = _STATUSES[worst.status], figure_text(worst)
+    alike = [part.part for part in parts if part.status is worst.status]
+    if is_suspected(worst) and len(alike) < len(parts):
+        seen += f" on {_listed(alike)} of {len(parts)}"
+    elif len(parts) > 1:
+        seen += f" on {worst.part}, the slowest of {len(alike)}"
+    if worst.cause is not None:
+        seen += f"; cause: {worst.cause.value}"
+    elif worst.because:
+        seen += f"; {worst.because}"
+    if worst.rounds < MIN_ROUNDS or (status is Status.WARN and not is_suspected(worst)):
+        status = Status.NOT_APPLICABLE
+    return Check(
+        id=f"speed_{name.replace(' ', '_').replace('-', '_')}",
+        group=GROUP,
+        title=name,
+        status=status,
+        seen=seen,
+        expected=limit_text(worst),
+        advice=worst.action,
+    )
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """``GPU 1, GPU 5 and 3 more``; the slowest of them is what the rate is of."""
+    if len(parts) <= _MOST_PARTS_NAMED:
+        return ", ".join(parts)
+    return f"{', '.join(parts[:_MOST_PARTS_NAMED])} and {len(parts) - _MOST_PARTS_NAMED} more"

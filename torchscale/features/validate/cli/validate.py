@@ -1,0 +1,285 @@
+"""``torchscale validate``: is this node fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchscale.cli.options import (
+    MasterOption,
+    NodeRankOption,
+    NodesOption,
+    Several,
+    TokenFileOption,
+)
+from torchscale.cli.output import TERMINAL, note, print_json, result_console
+from torchscale.cli.parsing import members, parse_seconds
+from torchscale.config.choices import Requirement
+from torchscale.errors import ExitCode, UsageError
+from torchscale.util.optional import optional
+
+if TYPE_CHECKING:
+    from torchscale.features.validate.fleet.run import FleetOutcome
+    from torchscale.features.validate.run.acceptance import AcceptanceOptions
+    from torchscale.features.validate.run.validate import ValidationOutcome
+
+_ACCEPTANCE = "Acceptance: speeds in rounds"
+
+
+def validate(
+    require: Annotated[
+        Several,
+        typer.Option(
+            "--require",
+            metavar="NAME,…",
+            help="cuda, nccl, nsys: exit with 3 unless this machine has all of them.",
+        ),
+    ] = None,
+    min_gpus: Annotated[
+        int,
+        typer.Option("--min-gpus", min=0, help="Exit with 3 with fewer usable GPUs; implies CUDA."),
+    ] = 0,
+    output_dir: Annotated[
+        Path,
+        typer.Option("--output-dir", "-o", help="Where results would go: its disk is checked."),
+    ] = Path("results"),
+    timeout: Annotated[
+        str, typer.Option("--timeout", help="Bound on the collective: 30, 90s or 2m.")
+    ] = "2m",
+    burn_in: Annotated[
+        str | None,
+        typer.Option(
+            "--burn-in",
+            metavar="TIME",
+            help="Let all devices work with known results for so long (30s, 10m, 2h): find wrong "
+            "bits, falling rates.",
+        ),
+    ] = None,
+    acceptance: Annotated[
+        bool,
+        typer.Option(
+            "--acceptance",
+            help="Measure the speed of every device and link in rounds, and judge them: keep, "
+            "retest or return.",
+            rich_help_panel=_ACCEPTANCE,
+        ),
+    ] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget",
+            metavar="TIME",
+            help="Time for the rounds, which end earlier where every figure can be judged. "
+            "Default: 20m",
+            rich_help_panel=_ACCEPTANCE,
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            "--baseline",
+            metavar="FILE",
+            help="An earlier acceptance to hold the figures against: its folder, acceptance.json, "
+            "--json output or bundle.",
+            rich_help_panel=_ACCEPTANCE,
+        ),
+    ] = None,
+    nnodes: NodesOption = None,
+    node_rank: NodeRankOption = None,
+    master: MasterOption = None,
+    token_file: TokenFileOption = None,
+    pairwise: Annotated[
+        bool,
+        typer.Option(
+            "--pairwise",
+            help="Over several nodes: measure all pairs, and name slow nodes and slow links.",
+        ),
+    ] = False,
+    fix_hints: Annotated[
+        bool,
+        typer.Option(
+            "--fix-hints",
+            help="Print the commands that mend each warning and failure. None is executed.",
+        ),
+    ] = False,
+    brief: Annotated[
+        bool,
+        typer.Option(
+            "--brief",
+            help="Print one line: what to do with each part that is not kept, or the verdict.",
+        ),
+    ] = False,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle",
+            metavar="FILE",
+            help="Write an archive of checks, facts, report and digests, to be sent and verified.",
+        ),
+    ] = None,
+    sign: Annotated[
+        Path | None,
+        typer.Option("--sign", metavar="KEY", help="Sign the bundle with this SSH key."),
+    ] = None,
+    verify: Annotated[
+        Path | None,
+        typer.Option(
+            "--verify",
+            metavar="FILE",
+            help="Check a bundle of any node instead of this node: whether it was changed, who "
+            "signed it, whether its verdict follows from its facts.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print checks and facts as JSON.")
+    ] = False,
+) -> None:
+    """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real
+    all-reduce over its GPUs.
+
+    A node without a GPU can be fit for CPU benchmarking; the verdict names it as such.
+
+    Over several nodes, start the same command on each with its [bold]--node-rank[/bold]; all share
+    a secret (TORCHSCALE_TOKEN or --token-file). Node 0 prints what differs between nodes, the
+    checks of each, and the result of a collective over all. See `torchscale docs nodes`.
+
+    Exit codes: 0 fit, warnings included, or a bundle as it was written; 1 a check failed, or a
+    bundle was changed; 3 this machine lacks what --require or --min-gpus asks for; 130 the burn-in
+    or the acceptance was interrupted.
+
+    [bold]Examples[/bold]
+
+    [cyan]torchscale validate[/cyan]
+
+    [cyan]torchscale validate --fix-hints[/cyan]
+
+    [cyan]torchscale validate --burn-in 10m[/cyan]
+
+    [cyan]torchscale validate --require cuda --min-gpus 8 --json > node.json[/cyan]
+
+    [cyan]torchscale validate --burn-in 10m --bundle node.zip --sign ~/.ssh/id_ed25519[/cyan]
+
+    [cyan]torchscale validate --acceptance --budget 20m --baseline node-17.zip[/cyan]
+
+    [cyan]torchscale validate --verify node.zip[/cyan]
+
+    [cyan]torchscale validate --nnodes 4 --node-rank 0 --master 10.0.0.1:29500 --pairwise[/cyan]
+    """
+    if brief and as_json:
+        raise UsageError("--brief is a line and --json is JSON", hint="leave one of them out")
+    if sign is not None and bundle is None:
+        raise UsageError("--sign signs a bundle", hint="add --bundle FILE, or leave it out")
+    if verify is not None:
+        raise typer.Exit(_verify(verify, as_json=as_json))
+    if not acceptance and (budget is not None or baseline is not None):
+        raise UsageError("--budget and --baseline are of an acceptance", hint="add --acceptance")
+    timeout_seconds = parse_seconds("--timeout", timeout)
+    burn_in_seconds = None if burn_in is None else parse_seconds("--burn-in", burn_in)
+    speeds = _rounds(budget, baseline) if acceptance else None
+    required = members("--require", require, Requirement)
+    from torchscale.features.validate.fleet import run as fleet  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.features.validate.fleet.steps import FleetOptions  # noqa: PLC0415
+    from torchscale.features.validate.run import validate as run  # noqa: PLC0415
+
+    cluster, token = fleet.join_fleet(
+        nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file, observer=TERMINAL
+    )
+    if cluster is not None:
+        if bundle is not None:
+            raise UsageError(
+                "a bundle is of one node", hint="run it on each node, without --nnodes"
+            )
+        options = FleetOptions(
+            require=required,
+            min_gpus=min_gpus,
+            output_dir=output_dir,
+            timeout_seconds=timeout_seconds,
+            burn_in_seconds=burn_in_seconds,
+            pairwise=pairwise,
+            acceptance=speeds,
+        )
+        if not cluster.is_leader:
+            raise typer.Exit(fleet.follow_fleet(cluster, token, options, observer=TERMINAL))
+        together = fleet.validate_fleet(cluster, token, options, observer=TERMINAL)
+        _show_fleet(together, fix_hints=fix_hints, as_json=as_json, brief=brief)
+        raise typer.Exit(together.exit_code)
+    if pairwise:
+        raise UsageError(
+            "--pairwise measures pairs of nodes", hint="add --nnodes N, or leave it out"
+        )
+
+    if bundle is not None:
+        from torchscale.features.validate.bundle import check_place  # noqa: PLC0415 - `--help` does not need it
+
+        check_place(bundle, sign)
+    outcome = run.validate(
+        require=required,
+        min_gpus=min_gpus,
+        output_dir=output_dir,
+        timeout_seconds=timeout_seconds,
+        burn_in_seconds=burn_in_seconds,
+        acceptance=speeds,
+        observer=TERMINAL,
+    )
+    _show_node(outcome, fix_hints=fix_hints, as_json=as_json, brief=brief)
+    if bundle is not None:
+        from torchscale.features.validate.bundle import write_bundle  # noqa: PLC0415 - `--help` does not need it
+
+        write_bundle(outcome.validation, bundle, sign, TERMINAL)
+        note(f"Wrote {bundle}. Check it anywhere: torchscale validate --verify {bundle}")
+    raise typer.Exit(outcome.exit_code)
+
+
+def _rounds(budget: str | None, baseline: Path | None) -> AcceptanceOptions:
+    """What ``--acceptance`` asks for."""
+    from torchscale.features.validate.baseline import read_baseline  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.features.validate.run.acceptance import BUDGET_SECONDS, AcceptanceOptions  # noqa: PLC0415
+
+    seconds = BUDGET_SECONDS if budget is None else parse_seconds("--budget", budget)
+    return AcceptanceOptions(seconds, optional(read_baseline, baseline))
+
+
+def _show_node(outcome: ValidationOutcome, *, fix_hints: bool, as_json: bool, brief: bool) -> None:
+    from torchscale.features.validate.terminal import print_fixes, print_validation  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.features.validate.text.validation import one_line  # noqa: PLC0415
+
+    if as_json:
+        print_json(outcome.validation.model_dump_json(indent=1))
+        return
+    if brief:
+        result_console().print(one_line(outcome.validation), markup=False, soft_wrap=True)
+        return
+    print_validation(outcome.validation, result_console())
+    if fix_hints:
+        print_fixes(outcome.validation, result_console())
+
+
+def _verify(path: Path, *, as_json: bool) -> ExitCode:
+    """Check a bundle. Returns the exit code."""
+    from torchscale.features.validate.bundle import verify_bundle  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.features.validate.terminal import print_bundle  # noqa: PLC0415
+
+    found = verify_bundle(path)
+    if as_json:
+        print_json(found.model_dump_json(indent=1))
+    else:
+        print_bundle(found, result_console())
+    if found.verified:
+        return ExitCode.OK
+    return ExitCode.FAILED
+
+
+def _show_fleet(outcome: FleetOutcome, *, fix_hints: bool, as_json: bool, brief: bool) -> None:
+    from torchscale.features.validate.fleet.tables import print_fleet, print_fleet_fixes  # noqa: PLC0415 - `--help` does not need it
+
+    if as_json:
+        print_json(outcome.validation.model_dump_json(indent=1))
+        return
+    if brief:
+        result_console().print(outcome.validation.verdict, markup=False, soft_wrap=True)
+        return
+    print_fleet(outcome.validation, result_console())
+    if fix_hints:
+        print_fleet_fixes(outcome.validation, result_console())

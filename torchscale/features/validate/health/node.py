@@ -1,0 +1,119 @@
+"""Whether the node is fit for training: rules from facts to checks; a rule without facts reports
+them as missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torchscale.catalog.backends import is_nccl
+from torchscale.features.validate.acceptance.judge import judge
+from torchscale.features.validate.acceptance.verdict import speed_checks
+from torchscale.features.validate.health.burn_in import burn_in_checks
+from torchscale.features.validate.health.collective import COLLECTIVE_RULES
+from torchscale.features.validate.health.disposition import part_verdicts, unseen
+from torchscale.features.validate.health.gpu import GPU_RULES
+from torchscale.features.validate.health.host import HOST_RULES
+from torchscale.features.validate.health.interconnect import INTERCONNECT_RULES
+from torchscale.features.validate.health.kernel_log import KERNEL_LOG_RULES
+from torchscale.features.validate.health.required import Requirements, required_checks
+from torchscale.features.validate.health.rule import cuda_devices_of, gpus_of
+from torchscale.features.validate.health.software import SOFTWARE_RULES
+from torchscale.features.validate.health.system import SYSTEM_RULES
+from torchscale.schema.node.acceptance import Acceptance
+from torchscale.schema.node.burn_in import BurnIn
+from torchscale.schema.node.check import Check, Status, Validation
+from torchscale.schema.node.environment import bare_uuid
+from torchscale.schema.node.probe import GpuFacts, NodeFacts
+
+
+def validate_facts(
+    facts: NodeFacts,
+    requirements: Requirements,
+    burn_in: BurnIn | None = None,
+    acceptance: Acceptance | None = None,
+) -> Validation:
+    """Runs every rule, and judges the figures of an acceptance; the result holds all checks and the
+    verdict."""
+    facts = _with_cuda_indices(facts)
+    if acceptance is not None:
+        figures = judge(acceptance.run, acceptance.baseline, power_limits(facts))
+        acceptance = acceptance.model_copy(update={"figures": figures})
+    checks = [
+        rule(facts)
+        for rule in (
+            *SOFTWARE_RULES,
+            *GPU_RULES,
+            *KERNEL_LOG_RULES,
+            *INTERCONNECT_RULES,
+            *HOST_RULES,
+            *SYSTEM_RULES,
+            *COLLECTIVE_RULES,
+        )
+    ]
+    if burn_in is not None:
+        checks += burn_in_checks(burn_in, facts)
+    if acceptance is not None:
+        checks += speed_checks(acceptance)
+    checks += required_checks(facts, requirements)
+    order = list(dict.fromkeys(check.group for check in checks))
+    checks.sort(key=lambda check: order.index(check.group))
+    fit = all(check.status is not Status.FAIL for check in checks)
+    return Validation(
+        fit=fit,
+        verdict=verdict_of(facts, checks),
+        checks=tuple(checks),
+        facts=facts,
+        burn_in=burn_in,
+        acceptance=acceptance,
+        parts=part_verdicts(facts, checks, burn_in, acceptance),
+        unseen=unseen(facts, burn_in, acceptance),
+    )
+
+
+def power_limits(facts: NodeFacts) -> dict[str, float]:
+    """Watts by UUID, without NVML's prefix."""
+    return {
+        bare_uuid(gpu.uuid): gpu.power_limit_watts
+        for gpu in gpus_of(facts)
+        if gpu.uuid is not None and gpu.power_limit_watts is not None
+    }
+
+
+def _with_cuda_indices(facts: NodeFacts) -> NodeFacts:
+    """Each GPU with torch's index of it: NVML's order is that of the PCI bus, torch's that of
+    CUDA_VISIBLE_DEVICES."""
+    if facts.driver is None or facts.software is None:
+        return facts
+    indices = {bare_uuid(uuid): index for index, uuid in enumerate(facts.software.cuda_uuids)}
+    gpus = tuple(_with_cuda_index(gpu, indices) for gpu in facts.driver.gpus)
+    return facts.model_copy(update={"driver": facts.driver.model_copy(update={"gpus": gpus})})
+
+
+def _with_cuda_index(gpu: GpuFacts, indices: Mapping[str, int]) -> GpuFacts:
+    if gpu.uuid is None:
+        return gpu
+    return gpu.model_copy(update={"cuda_index": indices.get(bare_uuid(gpu.uuid))})
+
+
+def verdict_of(facts: NodeFacts, checks: Sequence[Check]) -> str:
+    """The verdict in a sentence."""
+    failures = [check.title for check in checks if check.status is Status.FAIL]
+    warnings = [check.title for check in checks if check.status is Status.WARN]
+    more = ""
+    if warnings:
+        more = f" {len(warnings)} warning{'s' * (len(warnings) > 1)}: {', '.join(warnings)}."
+    if failures:
+        return f"Not fit: {', '.join(failures)} failed.{more}"
+    devices = cuda_devices_of(facts)
+    if devices:
+        tested, present = 0, len(gpus_of(facts))
+        if facts.collective is not None and is_nccl(facts.collective.backend):
+            tested = facts.collective.world_size
+        if tested < devices:
+            more = f" The all-reduce ran on {tested or 'none'} of them.{more}"
+        if present > devices:
+            return f"Fit for training on {devices} of {present} GPUs.{more}"
+        return f"Fit for training on {devices} GPU{'s' * (devices != 1)}.{more}"
+    if facts.driver is None or devices is None:
+        return f"Fit for CPU benchmarking; GPU presence is unknown.{more}"
+    return f"Fit for CPU benchmarking: no CUDA GPU found.{more}"

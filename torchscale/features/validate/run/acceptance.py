@@ -1,0 +1,356 @@
+"""The rounds of ``validate --acceptance``: everything is measured once on every device, again and
+again, until the figures can be judged or the time is over."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+from torchscale.analysis.training.telemetry import digest_telemetry
+from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS
+from torchscale.features.validate.acceptance.figures import (
+    RoundFigure,
+    rank_devices,
+    round_conditions,
+    round_figures,
+    series_of,
+)
+from torchscale.features.validate.acceptance.judge import is_narrow, undisturbed, widest_interval
+from torchscale.features.validate.acceptance.power import predict_power, round_noise
+from torchscale.features.validate.run.acceptance_plan import (
+    plan_rounds,
+    refuse_other,
+    what_is_asked,
+)
+from torchscale.features.validate.text.acceptance import power_lines, round_line
+from torchscale.launch.control import StopRequest
+from torchscale.launch.counters import CounterReading, gpu_counters, network_counters
+from torchscale.launch.machine import detect_machine
+from torchscale.launch.telemetry import READINGS, read_readings, sampling
+from torchscale.measure.context import PlannedRun, measuring
+from torchscale.measure.launcher import Launcher, Pending, open_launcher
+from torchscale.observer import Observer
+from torchscale.plan.kinds import plan_kind
+from torchscale.report.text.labels import plural
+from torchscale.schema.cells.kinds import AnyCell
+from torchscale.schema.ident import file_name
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.telemetry import GpuUse
+from torchscale.schema.node.acceptance import (
+    Acceptance,
+    AcceptanceRun,
+    Baseline,
+    Conditions,
+    Counter,
+    Power,
+    Round,
+)
+from torchscale.schema.node.environment import RankIdentity, bare_uuid
+from torchscale.schema.node.probe import NodeFacts
+from torchscale.schema.state import State
+from torchscale.store.run_folder import RunFolder
+from torchscale.util.control_groups import CpuQuota, cpu_quota
+from torchscale.util.files import atomic_write_model
+from torchscale.util.scratch import scratch_directory
+
+BUDGET_SECONDS = 1200.0
+ACCEPTANCE = "acceptance.json"
+"""Beside the records in the folder of an acceptance: a baseline for later ones."""
+_READING_SECONDS = 1.0
+_MAX_ROUNDS = 10_000
+"""More than a week has of the shortest rounds."""
+_PREDICT_AFTER = (2, 5)
+"""Two rounds are the first that tell anything of the noise, and tell little; five tell more."""
+_OTHER_BUDGETS = (300.0, 1200.0, 3600.0)
+
+Ended = Literal["narrow", "budget", "interrupted", "failed"]
+
+
+@dataclass(frozen=True)
+class AcceptanceOptions:
+    """What an acceptance is asked for.
+
+    Attributes:
+        budget_seconds: Time for its rounds.
+        baseline: An earlier acceptance to hold it against.
+        nodes: Nodes that are accepted together.
+        sizes: Overrides of what a round measures, by key of the config: for tests and small
+            machines.
+    """
+
+    budget_seconds: float = BUDGET_SECONDS
+    baseline: Baseline | None = None
+    nodes: int = 1
+    sizes: Mapping[str, object] = field(default_factory=dict)
+
+
+def measure_acceptance(
+    facts: NodeFacts,
+    options: AcceptanceOptions,
+    *,
+    output_dir: Path,
+    stop: StopRequest | None = None,
+    observer: Observer,
+) -> Acceptance:
+    """Measure the rounds of this node, in a folder of their own in ``output_dir``.
+
+    Args:
+        facts: Of this node.
+        options: Budget and baseline.
+        output_dir: Where results go; its disk is measured.
+        stop: Ends it after the running launch; ``None``: Ctrl-C does.
+        observer: Gets the prediction, and a line for each round.
+
+    Raises:
+        MachineError: torch cannot be used.
+        UsageError: the baseline is of another kind of device.
+        OutputError: the folder cannot be written.
+    """
+    planned = plan_rounds(detect_machine(), output_dir, options.sizes)
+    refuse_other(options.baseline, planned)
+    moment = f"{datetime.now():%Y%m%d-%H%M%S}"
+    hostname = file_name(planned.machine.environment.hostname)
+    directory = output_dir / f"acceptance-{hostname}-{moment}"
+    with measuring(directory) as own:
+        folder = RunFolder.create(directory, planned.experiment_file())
+        asked = own if stop is None else stop
+        rounds = _Rounds(planned, folder, facts, options, asked, observer)
+        acceptance = Acceptance(run=rounds.measure(), baseline=options.baseline, power=rounds.power)
+        atomic_write_model(directory / ACCEPTANCE, acceptance)
+    observer.note(f"Records and {ACCEPTANCE}, a baseline for later nodes: {directory}")
+    return acceptance
+
+
+@dataclass
+class _Rounds:
+    """The rounds of one acceptance, as they are measured."""
+
+    planned: PlannedRun
+    folder: RunFolder
+    facts: NodeFacts
+    options: AcceptanceOptions
+    stop: StopRequest
+    observer: Observer
+    power: Power | None = None
+    ended: Ended = "budget"
+    rounds: list[Round] = field(default_factory=list)
+    figures: list[list[RoundFigure]] = field(default_factory=list)
+    counters: list[CounterReading] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    def measure(self) -> AcceptanceRun:
+        """Rounds until they can be judged, or the time is over."""
+        plan = self.planned.plan
+        self._predict(sum(_seconds(cell) for cell in plan.to_run))
+        self.counters = self._read_counters()
+        with open_launcher(
+            self.planned.experiment, plan, self.folder, self.stop, lambda _: None
+        ) as launcher:
+            while self._goes_on():
+                self._measure_round(launcher)
+                self._report()
+        counted = _counted(self.counters, self._read_counters())
+        return self.run().model_copy(update={"counters": counted})
+
+    def _read_counters(self) -> list[CounterReading]:
+        return [*gpu_counters(self._numbers), *network_counters()]
+
+    @property
+    def _numbers(self) -> dict[str, int]:
+        """Number of each GPU as ``nvidia-smi`` shows it, by UUID as torch gives it."""
+        gpus = self.facts.driver.gpus if self.facts.driver is not None else ()
+        return {bare_uuid(gpu.uuid): gpu.index for gpu in gpus if gpu.uuid}
+
+    def run(self) -> AcceptanceRun:
+        """What was measured so far."""
+        plan, environment = self.planned.plan, self.planned.machine.environment
+        versions = environment.versions.model_dump()
+        return AcceptanceRun(
+            hostname=environment.hostname,
+            device=plan.device,
+            asked=what_is_asked(plan.to_run),
+            world_size=max(cell.world_size for cell in plan.to_run),
+            nodes=self.options.nodes,
+            versions={
+                **{name: value for name, value in versions.items() if value is not None},
+                "kernel": environment.system,
+            },
+            budget_seconds=self.options.budget_seconds,
+            seconds=time.monotonic() - self.began,
+            ended=self.ended,
+            rounds=tuple(self.rounds),
+            series=series_of(self.figures),
+        )
+
+    def _goes_on(self) -> bool:
+        """Whether there is a next round."""
+        if self.stop.asked:
+            self.ended = "interrupted"
+            return False
+        if not self.rounds:
+            return True
+        last = self.rounds[-1]
+        if len(self.rounds) > 1 and all(each.problems for each in self.rounds[-2:]):
+            self.ended = "failed"
+            return False
+        if is_narrow(self.run()):
+            self.ended = "narrow"
+            return False
+        left = self.options.budget_seconds - (time.monotonic() - self.began)
+        return left >= last.seconds and len(self.rounds) < _MAX_ROUNDS
+
+    def _measure_round(self, launcher: Launcher) -> None:
+        plan, began = self.planned.plan, time.time()
+        started = time.monotonic()
+        records: list[LaunchRecord] = []
+        figures: list[RoundFigure] = []
+        problems: list[str] = []
+        left = list(plan.to_run)
+        number, numbers = len(self.rounds), self._numbers
+        quota = cpu_quota()
+        uuids = tuple(plan.uuids.values())
+        with (
+            scratch_directory("acceptance") as directory,
+            sampling(directory, _READING_SECONDS if uuids else None, uuids),
+            self.observer.status(f"Round {number + 1}") as say,
+        ):
+            while left and not self.stop.asked:
+                cell = left[0]
+                say(f"Round {number + 1}: {cell.title}")
+                record = launcher.run(Pending(cell, number))
+                if record.state is State.INTERRUPTED:
+                    break
+                left.pop(0)
+                records.append(record)
+                figures += round_figures(cell, record, numbers)
+                if record.state is not State.OK:
+                    problems.append(f"{cell.title}: {record.state.value}: {record.reason}")
+            gpus = _gpu_use(directory, began, uuids)
+        if not records:  # interrupted before anything was measured
+            return
+        seconds = time.monotonic() - started
+        outside = self._outside(records, gpus, quota, seconds)
+        self.figures.append(figures)
+        self.rounds.append(
+            Round(
+                started_at=datetime.fromtimestamp(began, timezone.utc).isoformat(
+                    timespec="seconds"
+                ),
+                seconds=seconds,
+                conditions=round_conditions(records, outside),
+                problems=tuple(problems),
+                missing=tuple(cell.title for cell in left),
+            )
+        )
+
+    def _outside(
+        self,
+        records: Sequence[LaunchRecord],
+        gpus: tuple[GpuUse, ...],
+        before: CpuQuota,
+        seconds: float,
+    ) -> Conditions:
+        """What is read beside the ranks."""
+        now, ranks = cpu_quota(), list(rank_devices(records))
+        cpus = len({cpu for rank in ranks for cpu in rank.cpus})
+        held_back = None
+        if before.held_back_seconds is not None and now.held_back_seconds is not None and cpus:
+            held_back = max(0.0, now.held_back_seconds - before.held_back_seconds)
+            held_back /= seconds * cpus
+        return Conditions(
+            quota_cpus=now.cpus,
+            held_back_share=held_back,
+            far_uuids=_far(ranks, self.planned.machine.node_cores),
+            gpus=tuple(use.model_copy(update={"uuid": bare_uuid(use.uuid)}) for use in gpus),
+        )
+
+    def _report(self) -> None:
+        """A line on the round that has ended; after some, what the rest can tell."""
+        if self.stop.asked:
+            self.observer.note(f"Interrupted after {plural(len(self.rounds), 'round')}")
+            return
+        run = self.run()
+        left = max(0.0, self.options.budget_seconds - run.seconds)
+        self.observer.note(round_line(run, left, widest_interval(run)))
+        if len(self.rounds) in _PREDICT_AFTER:
+            mean = sum(each.seconds for each in self.rounds) / len(self.rounds)
+            self._predict(mean, round_noise(run, undisturbed(run) or (0, 1)))
+
+    def _predict(self, round_seconds: float, noise: Mapping[str, float] | None = None) -> None:
+        run_series = series_of(self.figures)
+        kinds: dict[str, int] = {}
+        for series in run_series:
+            kinds[series.figure] = kinds.get(series.figure, 0) + 1
+        baseline = self.options.baseline
+        powers = [
+            predict_power(
+                budget,
+                round_seconds,
+                noise or {},
+                figures=max(10, len(run_series)) * self.options.nodes,
+                peers=max(kinds.values(), default=0),
+                nodes=self.options.nodes,
+                baseline_rounds=None if baseline is None else len(undisturbed(baseline.run)),
+                measured=len(self.rounds) if noise else 0,
+            )
+            for budget in (self.options.budget_seconds, *_OTHER_BUDGETS)
+        ]
+        self.power = powers[0]
+        others = dict(zip(_OTHER_BUDGETS, powers[1:], strict=True))
+        for line in power_lines(powers[0], others, has_baseline=baseline is not None):
+            self.observer.note(line)
+        if powers[0].rounds < MIN_ROUNDS:
+            self.observer.note(
+                f"warning: {self.options.budget_seconds / 60:.1f} min are about "
+                f"{powers[0].rounds} rounds; {MIN_ROUNDS} are needed to judge anything (--budget)"
+            )
+
+
+def _seconds(cell: AnyCell) -> float:
+    """About what a launch takes, between the shortest and the longest that is expected."""
+    low, high = plan_kind(cell.kind).expected_seconds(cell)
+    return math.sqrt(low * high)
+
+
+def _far(
+    ranks: Sequence[RankIdentity], node_cores: Mapping[int, tuple[int, ...]]
+) -> tuple[str, ...]:
+    """UUIDs of the GPUs whose ranks ran on cores of another NUMA node."""
+    far: dict[str, None] = {}
+    for rank in ranks:
+        near = node_cores.get(-1 if rank.device.numa_node is None else rank.device.numa_node)
+        if len(node_cores) > 1 and rank.device.uuid and near and not set(rank.cpus) <= set(near):
+            far[bare_uuid(rank.device.uuid)] = None
+    return tuple(far)
+
+
+def _gpu_use(directory: Path, began: float, uuids: Sequence[str]) -> tuple[GpuUse, ...]:
+    """What the driver reported of the GPUs since ``began``."""
+    readings, _ = read_readings(directory / READINGS)
+    telemetry = digest_telemetry(readings, began, time.time(), gpus=uuids)
+    if telemetry is None:
+        return ()
+    return telemetry.gpus
+
+
+def _counted(
+    before: Sequence[CounterReading], after: Sequence[CounterReading]
+) -> tuple[Counter, ...]:
+    """Counters that were there at both ends; one that was set back meanwhile counts from 0."""
+    now = {(each.part, each.counter): each.value for each in after}
+    return tuple(
+        Counter(
+            part=each.part,
+            counter=each.counter,
+            uuid=each.uuid,
+            before=min(each.value, now[each.part, each.counter]),
+            after=now[each.part, each.counter],
+        )
+        for each in before
+        if (each.part, each.counter) in now
+    )

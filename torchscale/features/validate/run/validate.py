@@ -1,0 +1,115 @@
+"""Check whether this node is fit: probe it, run a collective, judge the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchscale.config.choices import Requirement
+from torchscale.errors import ExitCode
+from torchscale.features.validate.health.node import validate_facts
+from torchscale.features.validate.health.required import Requirements, lacks_required_device
+from torchscale.features.validate.run.acceptance import AcceptanceOptions, measure_acceptance
+from torchscale.features.validate.run.burn_in import run_burn_in
+from torchscale.features.validate.run.probe import check_collective, probe_node
+from torchscale.measure.context import stop_on_signals
+from torchscale.observer import SILENT, Observer
+from torchscale.schema.node.check import Validation
+from torchscale.store.run_folder import RESULTS
+from torchscale.util.units import format_seconds
+
+TIMEOUT_SECONDS = 120.0
+"""Bound on the collective: starting a rank per GPU takes tens of seconds on a sound node, and
+minutes on none."""
+
+
+@dataclass(frozen=True)
+class ValidationOutcome:
+    """The validation, and whether the machine lacks what was required."""
+
+    validation: Validation
+    lacks_required: bool
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """130 if the user ended the burn-in or the rounds, 3 without what was required, 1 if a check failed, else
+        0."""
+        if was_interrupted(self.validation):
+            return ExitCode.INTERRUPTED
+        if self.lacks_required:
+            return ExitCode.UNABLE
+        if self.validation.fit:
+            return ExitCode.OK
+        return ExitCode.FAILED
+
+
+def was_interrupted(validation: Validation) -> bool:
+    """Whether the user ended the burn-in or the rounds before their time."""
+    burn_in, acceptance = validation.burn_in, validation.acceptance
+    if burn_in is not None and burn_in.interrupted:
+        return True
+    return acceptance is not None and acceptance.run.ended == "interrupted"
+
+
+def validate(
+    *,
+    require: Collection[Requirement] = (),
+    min_gpus: int = 0,
+    output_dir: Path = RESULTS,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    burn_in_seconds: float | None = None,
+    acceptance: AcceptanceOptions | None = None,
+    observer: Observer = SILENT,
+) -> ValidationOutcome:
+    """Check this node.
+
+    Args:
+        require: What the node must have.
+        min_gpus: The fewest usable GPUs; above 0 it implies CUDA.
+        output_dir: Where results would go: its disk is checked.
+        timeout_seconds: Bound on the collective.
+        burn_in_seconds: How long all devices work with known results; ``None`` for no burn-in.
+        acceptance: What to measure the node's speeds with; ``None`` not to.
+        observer: Shows what takes time.
+
+    Raises:
+        MachineError: the probe gave no facts at all.
+    """
+    with observer.status("Examining this node"):
+        facts = probe_node(output_dir)
+    with observer.status("Running a collective"):
+        collective = check_collective(facts, timeout_seconds=timeout_seconds)
+    burn_in = None
+    if burn_in_seconds is not None and collective.error is None:
+        with (
+            stop_on_signals() as stop,
+            observer.status(f"Burn-in for {format_seconds(burn_in_seconds)}"),
+        ):
+            burn_in = run_burn_in(
+                facts,
+                burn_in_seconds,
+                timeout_seconds=timeout_seconds,
+                stop=stop,
+                report=observer.note,
+            )
+    speeds = None
+    if acceptance is not None and collective.error is None:
+        speeds = measure_acceptance(facts, acceptance, output_dir=output_dir, observer=observer)
+    validation = validate_facts(
+        facts.model_copy(update={"collective": collective}),
+        requirements_of(require, min_gpus),
+        burn_in,
+        speeds,
+    )
+    return ValidationOutcome(validation, lacks_required_device(validation))
+
+
+def requirements_of(require: Collection[Requirement], min_gpus: int) -> Requirements:
+    """What is checked of ``require`` and ``min_gpus``; see :func:`validate`."""
+    return Requirements(
+        cuda=Requirement.CUDA in require,
+        gpus=min_gpus,
+        nccl=Requirement.NCCL in require,
+        nsys=Requirement.NSYS in require,
+    )

@@ -1,0 +1,1 @@
+"""Phrases of validation."""

@@ -1,0 +1,140 @@
+"""A watched job while it runs: a page, and figures for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchscale.features.export.formats.prometheus import Sample
+from torchscale.features.watch.section import watched_blocks
+from torchscale.report.document import (
+    Column,
+    Document,
+    Section,
+    Table,
+    TableValue,
+    optional_text,
+)
+from torchscale.schema.watch.report import JobState, JobTime, WatchedRank, WatchReport
+from torchscale.util.text import program_name
+from torchscale.util.units import format_bytes, format_percent, format_seconds
+
+_HEADINGS = {"wait": "waits for ranks"}
+"""As the table on the terminal has them."""
+_OF_A_STEP = {
+    "own": "neither blocked nor waiting for data; all but waits where waits are by lengths",
+    "data": "waiting for the data loader",
+    "wait": "waiting for ranks that came later to a collective",
+    "transfer": "blocked in collectives, once all ranks had come",
+    "bubble": "blocked in sends and receives",
+}
+
+
+def watched_document(report: WatchReport) -> Document:
+    """What is known of the job so far."""
+    name = job_name(report)
+    verdict = [_first_finding(report)]
+    if report.state is JobState.LOST:
+        verdict.insert(0, f"{report.notes[0]}.")
+    sections = [Section("Over the job", "watched", tuple(watched_blocks(name, report)))]
+    if report.per_rank:
+        sections.append(Section("Ranks", "ranks", (_ranks(report),)))
+    return Document(
+        title=name,
+        subtitle=f"{' '.join(report.command)} · since {report.started_at}",
+        verdict=tuple(verdict),
+        key_figures=(),
+        sections=tuple(sections),
+    )
+
+
+def _first_finding(report: WatchReport) -> str:
+    """The costliest, in a sentence."""
+    if report.step_seconds is None:
+        return "Too few steps for a verdict so far."
+    if not report.findings:
+        return "No bottleneck found so far."
+    summary = report.findings[0].finding.summary
+    return f"{summary[0].upper()}{summary[1:]}."
+
+
+def job_name(report: WatchReport) -> str:
+    """``train.py``: the script, else the program."""
+    return program_name(report.command or ("program",))
+
+
+def _ranks(report: WatchReport) -> Table:
+    shown = [name for name in _OF_A_STEP if any(_seconds(rank, name) for rank in report.per_rank)]
+    headings = ("rank", *(_HEADINGS.get(name, name) for name in shown), "came last", "memory")
+    rows = tuple(
+        (
+            TableValue(str(rank.rank), rank.rank),
+            *(_cell(_seconds(rank, name)) for name in shown),
+            TableValue(optional_text(rank.blame, _share), rank.blame),
+            TableValue(format_bytes(rank.peak_memory_bytes), rank.peak_memory_bytes),
+        )
+        for rank in report.per_rank
+    )
+    columns = tuple(Column(heading, True) for heading in headings)
+    return Table("Mean step of each rank", columns, rows)
+
+
+def _share(value: float) -> str:
+    return format_percent(value, 0)
+
+
+def _cell(seconds: float | None) -> TableValue:
+    return TableValue(optional_text(seconds, format_seconds), seconds)
+
+
+def _seconds(rank: WatchedRank, name: str) -> float | None:
+    seconds: float | None = getattr(rank, f"{name}_seconds")
+    return seconds
+
+
+def watched_samples(report: WatchReport, name: str) -> Iterator[Sample]:
+    """Figures of the job so far. Names begin with ``watch_``.
+
+    Args:
+        report: What is known.
+        name: Of the job, for the label ``run``.
+    """
+    job = {"run": name}
+    running = float(report.state is JobState.RUNNING)
+    yield "watch_running", "Whether the job is being watched.", job, running
+    lost = float(report.state is JobState.LOST)
+    yield "watch_lost", "Whether the command that watched it is gone without a result.", job, lost
+    yield "watch_steps", "Optimizer steps of all attempts.", job, report.steps
+    yield "watch_restarts", "Attempts before the last.", job, report.restarts
+    if report.step_seconds is not None:
+        yield "watch_step_seconds", "Mean step. In seconds.", job, report.step_seconds
+    if report.time.total and report.repeated_steps is not None:
+        told = "Share of the wall time in productive steps."
+        yield "watch_goodput", told, job, report.goodput
+    for part in JobTime.model_fields:
+        told = "Where the wall time of the job went. In seconds."
+        yield "watch_time_seconds", told, {**job, "part": part}, float(getattr(report.time, part))
+    for rank in report.per_rank:
+        for part, meaning in _OF_A_STEP.items():
+            labels = {**job, "rank": str(rank.rank)}
+            told = f"Mean step of a rank: {meaning}. In seconds."
+            seconds = _seconds(rank, part)
+            if seconds is not None:
+                yield f"watch_rank_{part}_seconds", told, labels, seconds
+    for (kind, rank_text, since), seconds in _findings(report).items():
+        labels = {**job, "kind": kind, "rank": rank_text, "since_step": since}
+        told = "What a finding costs of each step that it is about. In seconds."
+        yield "watch_finding_seconds", told, labels, seconds
+    hangs = float(report.autopsy is not None)
+    yield "watch_hung", "Whether the job made no progress at a time.", job, hangs
+
+
+def _findings(report: WatchReport) -> dict[tuple[str, str, str], float]:
+    """Kind, rank (empty for all) and first step (0 for the job's first) → seconds a step; each
+    once, as Prometheus wants it."""
+    found: dict[tuple[str, str, str], float] = {}
+    for item in report.findings:
+        finding = item.finding
+        rank = "" if finding.rank is None else str(finding.rank)
+        key = (finding.kind.value, rank, str(item.first_step or 0))
+        found[key] = max(found.get(key, 0.0), finding.cost_seconds)
+    return found

@@ -1,0 +1,189 @@
+"""The ranks of a job that runs on this machine, whoever started it: read from /proc, py-spy and
+NCCL's RAS service.
+
+Nothing is written and no signal is sent: a process that does not expect one may end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from torchscale.errors import TraceError, UsageError
+from torchscale.features.watch.hang.activity import Activity
+from torchscale.features.watch.hang.evidence import process_condition
+from torchscale.features.watch.hang.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
+from torchscale.features.watch.hang.job import RankEvidence
+from torchscale.features.watch.hang.nccl_ras import nccl_notes
+from torchscale.features.watch.hang.py_spy import has_py_spy, py_spy_stacks
+from torchscale.features.watch.hang.rank_activity import rank_activities
+from torchscale.features.watch.hang.source_loops import outermost_loops
+from torchscale.features.watch.hang.stacks import LineRange
+from torchscale.schema.launch.collective_log import CollectiveLog
+from torchscale.schema.launch.hang import RankCondition, StackFrame
+from torchscale.util.files import read_bounded
+from torchscale.util.processes.subprocesses import rank_environment
+
+_MAX_RANKS = 1024
+_BUSY_SHARE = 0.5
+_DUMP_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+"""Where torch's watchdog dumps the flight recorder when a collective times out; the rank is
+appended."""
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """A rank on this machine, how many there are in the job and on this machine, and where torch
+    writes its dumps."""
+
+    process: psutil.Process
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    dump_prefix: str = ""
+
+
+def inspect_job(pid: int) -> tuple[list[RankEvidence], tuple[str, ...]]:
+    """The ranks below ``pid``, or beside it if it is one, and what else is known, a line each.
+
+    Raises:
+        UsageError: there is no such process, or it has no ranks.
+    """
+    try:
+        ranks = _ranks(psutil.Process(pid))
+    except psutil.NoSuchProcess as error:
+        raise UsageError(
+            f"no process {pid}", hint="pass the PID of torchrun or of one of its ranks"
+        ) from error
+    except psutil.AccessDenied as error:
+        raise UsageError(
+            f"process {pid} belongs to another user", hint="run this as its user or as root"
+        ) from error
+    if not ranks:
+        raise UsageError(
+            f"process {pid} has no ranks: RANK and WORLD_SIZE are in the environment of none of "
+            "its children",
+            hint="pass the PID of torchrun or of one of its ranks, as the user who started it",
+        )
+    activities, shares = rank_activities({rank: found.process for rank, found in ranks.items()})
+    if len(ranks) < max(found.world_size for found in ranks.values()):
+        activities = dict.fromkeys(ranks)  # ranks on other machines may compute
+    conditions = {rank: process_condition(found.process) for rank, found in ranks.items()}
+    running = [rank for rank in ranks if conditions[rank] is RankCondition.RUNNING]
+    stacks = py_spy_stacks({rank: ranks[rank].process.pid for rank in running})
+    evidence = [
+        RankEvidence(
+            rank,
+            conditions[rank],
+            stacks.get(rank, ()),
+            _dumped(rank, found),
+            pid=found.process.pid,
+            activity=activities[rank],
+            loops=_loops(found.process, stacks.get(rank, ())),
+        )
+        for rank, found in sorted(ranks.items())
+    ]
+    evidence += [RankEvidence(rank, RankCondition.GONE) for rank in _gone(ranks)]
+    notes = [*_states(evidence, shares), *_unseen(ranks, evidence)]
+    return evidence, (*notes, *nccl_notes(found.process.pid for found in ranks.values()))
+
+
+def _states(evidence: Sequence[RankEvidence], shares: Mapping[int, float]) -> list[str]:
+    """Whether each rank computes, or how to continue it."""
+    notes = []
+    for rank in evidence:
+        if rank.condition is RankCondition.RUNNING:
+            activity = "mostly idle"
+            if rank.activity is Activity.BUSY or shares[rank.rank] > _BUSY_SHARE:
+                activity = "busy"
+            notes.append(f"rank {rank.rank}: pid {rank.pid}, {activity}")
+        if rank.condition is RankCondition.STOPPED:
+            notes.append(
+                f"rank {rank.rank}: pid {rank.pid} is stopped; kill -CONT {rank.pid} continues it"
+            )
+    return notes
+
+
+def _unseen(ranks: Mapping[int, _Rank], evidence: Sequence[RankEvidence]) -> list[str]:
+    """What could not be looked at."""
+    notes = []
+    elsewhere = max(found.world_size for found in ranks.values()) - len(evidence)
+    if elsewhere > 0:
+        notes.append(f"{elsewhere} ranks are on other machines and were not looked at")
+    if not has_py_spy():
+        notes.append("py-spy is not installed: stacks are unknown (pip install py-spy)")
+    elif not any(rank.frames for rank in evidence):
+        notes.append("py-spy could not read the ranks: it needs root or the capability SYS_PTRACE")
+    return notes
+
+
+def _ranks(process: psutil.Process) -> dict[int, _Rank]:
+    """Rank → process: for every rank the process nearest to torchrun; its own children inherit its
+    environment.
+
+    Raises:
+        psutil.Error: ``process`` cannot be read.
+    """
+    while (parent := process.parent()) is not None and _rank(process) is not None:
+        process = parent
+    found: dict[int, _Rank] = {}
+    for child in process.children(recursive=True):  # parents come before their children
+        known = _rank(child)
+        if known is not None and len(found) < _MAX_RANKS:
+            found.setdefault(known[0], known[1])
+    return found
+
+
+def _rank(process: psutil.Process) -> tuple[int, _Rank] | None:
+    """A process's rank, from its environment; ``None`` for one that is none."""
+    with contextlib.suppress(psutil.Error, OSError, ValueError):
+        variables = rank_environment(process)
+        if "RANK" in variables and "WORLD_SIZE" in variables:
+            rank, size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
+            local, local_size = (
+                int(variables.get("LOCAL_RANK", 0)),
+                int(variables.get("LOCAL_WORLD_SIZE", 0)),
+            )
+            if 0 <= local <= rank < size:
+                prefix = next(
+                    (variables[name] for name in _DUMP_VARIABLES if variables.get(name)), ""
+                )
+                return rank, _Rank(process, size, local, local_size, prefix)
+    return None
+
+
+def _dumped(rank: int, found: _Rank) -> CollectiveLog | None:
+    """What torch has dumped of a rank since its process started; ``None`` where there is nothing,
+    as until a collective times out."""
+    path = Path(f"{found.dump_prefix}{rank}")
+    try:
+        if not found.dump_prefix or path.stat().st_mtime < found.process.create_time():
+            return None
+        return read_flight_recorder(read_bounded(path, MAX_DUMP_BYTES))
+    except (OSError, TraceError, psutil.Error):
+        return None
+
+
+def _gone(ranks: dict[int, _Rank]) -> list[int]:
+    """Ranks of this machine that have no process: torchrun numbers those of a machine one after the
+    other."""
+    rank, found = next(iter(ranks.items()))
+    first = rank - found.local_rank
+    return [
+        number
+        for number in range(first, first + min(found.local_world_size, _MAX_RANKS))
+        if number not in ranks
+    ]
+
+
+def _loops(process: psutil.Process, frames: tuple[StackFrame, ...]) -> tuple[LineRange | None, ...]:
+    """The loops that a stack is in; none where the process has ended or its source cannot be
+    read."""
+    try:
+        return outermost_loops(frames, Path(f"/proc/{process.pid}/root"), process.create_time())
+    except psutil.Error:
+        return ()

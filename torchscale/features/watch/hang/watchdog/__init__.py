@@ -1,0 +1,1 @@
+"""Lines of NCCL's watchdog in the logs of a job."""

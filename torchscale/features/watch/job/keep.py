@@ -1,0 +1,26 @@
+"""Watch a program of the user's own, and leave a run folder of it."""
+
+from __future__ import annotations
+
+from torchscale.errors import TorchscaleError
+from torchscale.features.watch.job.run import Watched
+from torchscale.launch.machine import detect_machine
+from torchscale.measure.summary_file import SummaryFile
+
+
+def keep_run(watched: Watched) -> str:
+    """Write the run of a job that has ended beside its ``watch.json``, with the machine as of any
+    run. A job without ranks leaves none.
+
+    Returns:
+        Why it could not be written; empty where it was, or there is none to write.
+    """
+    if not watched.job.streams:
+        return ""
+    try:
+        environment = detect_machine().environment
+        folder = watched.run.write(watched.directory, watched.job, watched.report, environment)
+    except TorchscaleError as error:
+        return error.message
+    SummaryFile(folder).write()
+    return ""

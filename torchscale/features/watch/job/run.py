@@ -1,0 +1,342 @@
+"""Starts a program with a collector in each of its ranks, and follows it to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from torchscale.errors import MachineError, TorchscaleError
+from torchscale.features.watch.job.job import WatchedJob
+from torchscale.features.watch.job.liveness import give_sign
+from torchscale.features.watch.job.relay import Relay
+from torchscale.features.watch.job.runs import Past, begin_run, check_addable, end_run
+from torchscale.features.watch.job.stream import remove_moments
+from torchscale.features.watch.job.watched_run import WatchedRun
+from torchscale.schema.launch.hang import Autopsy
+from torchscale.schema.watch.report import WatchReport
+from torchscale.util.files import atomic_write_model, make_directory
+from torchscale.worker.watch import clock
+
+REPORT = "watch.json"
+_SITE = Path(__file__).parent.parent / "worker" / "watch" / "site"
+TIMING_VARIABLE = "TORCH_NCCL_ENABLE_TIMING"
+"""Has torch measure the length of NCCL's collectives, by two events for each."""
+_POLL_SECONDS = 0.1
+_READ_SECONDS = 2.0
+"""Between two looks at the ranks' files: they are written twice a second, and a look takes
+milliseconds."""
+_JUDGE_SECONDS = 15.0
+"""Between two judgements."""
+_JUDGE_SHARE = 0.01
+"""Of the time that judgements may take: with many ranks they are further apart."""
+STALL_SECONDS = 120.0
+"""A checkpoint or an evaluation takes as long now and then; to look changes nothing."""
+_MOST_PLACES = 9
+"""Folders that are tried beside one that nothing can be added to."""
+_LONGEST_NAME = 200
+"""Characters of its name that are kept: a name has 255 at most."""
+
+
+@dataclass(frozen=True)
+class WatchRequest:
+    """A program to watch.
+
+    Attributes:
+        command: argv.
+        directory: Folder for what is collected.
+        appends: Whether to add to the job in it. The program is started whatever is there: where
+            nothing can be added to it, a folder beside it is taken.
+        on_note: Called with what the user should know at once.
+        on_finding: Called with each finding when it first appears.
+        on_hang: Called with why the job makes no progress, and for how many seconds.
+        stall_seconds: Without a step, a batch or a collective on any rank, after which it is asked.
+        keeps_events: Whether the ranks' moments are kept after the end.
+        price: Dollars for a device and hour; ``None`` where no cost is wanted.
+        timing: Whether torch is to measure how long each collective takes on its device.
+    """
+
+    command: Sequence[str]
+    directory: Path
+    appends: bool = False
+    on_note: Callable[[str], None] = field(default=lambda _: None)
+    on_finding: Callable[[str], None] = field(default=lambda _: None)
+    on_hang: Callable[[Autopsy, float], None] = field(default=lambda *_: None)
+    stall_seconds: float = STALL_SECONDS
+    keeps_events: bool = False
+    price: float | None = None
+    timing: bool = False
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A job that has ended.
+
+    Attributes:
+        directory: Its folder.
+        job: What was read of it.
+        report: What is known of it.
+        run: Its steps, as those of a launch.
+    """
+
+    directory: Path
+    job: WatchedJob
+    report: WatchReport
+    run: WatchedRun
+
+
+@dataclass(frozen=True)
+class _Watching:
+    """A program that is watched: its job, and where that is kept."""
+
+    request: WatchRequest
+    directory: Path
+    past: Past
+    job: WatchedJob
+    run: WatchedRun
+
+
+@dataclass(frozen=True)
+class EndedProgram:
+    """A program that has ended.
+
+    Attributes:
+        exit_code: Its own; of one that a signal ended, 128 and the number of the signal.
+    """
+
+    exit_code: int
+    _watching: _Watching | None
+
+    def watched(self) -> Watched | None:
+        """Judge it a last time, and write what is known of it into its folder; ``None`` where no
+        folder could be written, and nothing was collected."""
+        return None if self._watching is None else _finished(self._watching, self.exit_code)
+
+
+def run_program(request: WatchRequest, relay: Relay) -> EndedProgram:
+    """Run the program with its own input and output, and follow it to its end.
+
+    Raises:
+        MachineError: the program cannot be started.
+        OutputError: the folder cannot be written.
+        ProgramExit: a signal came after its end.
+    """
+    if shutil.which(request.command[0]) is None:
+        raise MachineError(f"cannot start {request.command[0]}: no such program")
+    watching = _begin(request)
+    environment = dict(os.environ)
+    if watching is not None:
+        variables = {**os.environ, **({TIMING_VARIABLE: "1"} if request.timing else {})}
+        first = watching.past.next_attempt
+        environment = watching_environment(watching.directory, variables, first)
+    process = relay.start(request.command, environment)
+    _follow(watching, lambda seconds: _ends(process, seconds))
+    status = process.returncode
+    exit_code = 128 - status if status < 0 else status
+    relay.end(exit_code)
+    return EndedProgram(exit_code, watching)
+
+
+def _begin(request: WatchRequest) -> _Watching | None:
+    """A folder for what is collected; ``None`` where a program that is to be added to a job has none.
+
+    Raises:
+        OutputError: the folder cannot be written.
+    """
+    clock.begin()
+    started = clock.now()
+    found = _place(request, started)
+    if found is None:
+        return None
+    directory, past = found
+    run = WatchedRun(request.command)
+    job = WatchedJob(
+        directory,
+        request.command,
+        started,
+        past=past,
+        price=request.price,
+        on_steps=run.take,
+    )
+    return _Watching(request, directory, past, job, run)
+
+
+def _place(request: WatchRequest, started: float) -> tuple[Path, Past] | None:
+    directory = request.directory.absolute()
+    if not request.appends:
+        make_directory(directory)
+        return directory, begin_run(directory, started)
+    reason = ""
+    for make_place in _places(directory):
+        try:
+            place = make_place()
+            check_addable(place)
+            make_directory(place)
+            past = begin_run(place, started)
+        except (TorchscaleError, OSError, ValueError) as error:  # / has no folder beside it
+            reason = reason or getattr(error, "message", str(error))
+            continue
+        if reason:
+            past = replace(past, notes=(f"{reason}; this run is in {place}", *past.notes))
+        for note in past.notes:
+            request.on_note(note)
+        return place, past
+    request.on_note(f"{reason}; the program runs without being watched")
+    return None
+
+
+def _places(directory: Path) -> Iterator[Callable[[], Path]]:
+    """Where a run may go: into the folder that was named, one beside it, a temporary one."""
+    yield lambda: directory
+    for number in range(2, _MOST_PLACES + 1):
+        yield partial(directory.with_name, f"{directory.name[:_LONGEST_NAME]}.{number}")
+    yield lambda: Path(tempfile.mkdtemp(prefix="torchscale-watch-"))
+
+
+def follow_job(directory: Path, pid: int) -> Watched:
+    """Follow a job that is not ours until the process ``pid``, one of its ranks, has ended.
+
+    Raises:
+        OutputError: the folder cannot be written.
+    """
+    request = WatchRequest(_command_of(pid), directory)
+    clock.begin()
+    started = clock.now()
+    past = begin_run(directory, started, starts_program=False)
+    run = WatchedRun(request.command)
+    job = WatchedJob(directory, request.command, started, past=past, on_steps=run.take)
+    watching = _Watching(request, directory.absolute(), past, job, run)
+    _follow(watching, lambda seconds: _has_ended(pid, seconds))
+    return _finished(watching, None)
+
+
+def _command_of(pid: int) -> tuple[str, ...]:
+    try:
+        return tuple(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return ()
+
+
+def _has_ended(pid: int, seconds: float) -> bool:
+    """Whether a process ends within so many seconds, or has."""
+    try:
+        process = psutil.Process(pid)
+        with contextlib.suppress(psutil.TimeoutExpired):
+            process.wait(seconds)
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.Error:
+        time.sleep(seconds)
+        return False
+
+
+def watching_environment(
+    directory: Path, variables: Mapping[str, str], first_attempt: int = 0
+) -> dict[str, str]:
+    """``variables`` with those that have each Python of the program load the collector."""
+    path = [str(_SITE), *filter(None, [variables.get("PYTHONPATH")])]
+    return {
+        **variables,
+        "PYTHONPATH": os.pathsep.join(path),
+        "TORCHSCALE_WATCH": str(directory),
+        "TORCHSCALE_WATCH_FIRST_ATTEMPT": str(first_attempt),
+        clock.VARIABLE: clock.told(),
+    }
+
+
+def _follow(watching: _Watching | None, ends: Callable[[float], bool]) -> None:
+    """Read and judge until the program has ended. Nothing that fails here ends the program."""
+    if watching is None:
+        while not ends(_READ_SECONDS):
+            pass
+        return
+    job, run, directory = watching.job, watching.run, watching.directory
+    request = watching.request
+    seen: set[tuple[str, int | None, int | None]] = set()
+    read_at = judged_at = moved_at = time.monotonic()
+    pause, moments, is_stalled = _JUDGE_SECONDS, 0, False
+    while not ends(_POLL_SECONDS):
+        now = time.monotonic()
+        if now - read_at < _READ_SECONDS:
+            continue
+        read_at = now
+        give_sign(directory)
+        job.guarded(job.advance)
+        job.guarded(partial(run.look, job))
+        if job.moments > moments:
+            moments, moved_at, is_stalled = job.moments, now, False
+        elif moments and not is_stalled and now - moved_at > request.stall_seconds:
+            is_stalled = True
+            job.guarded(partial(_look_why, job, request, directory, now - moved_at))
+        if now - judged_at >= pause:
+            job.guarded(partial(_judge, job, seen, request, directory))
+            judged_at = time.monotonic()
+            pause = max(_JUDGE_SECONDS, (judged_at - now) / _JUDGE_SHARE)
+
+
+def _look_why(job: WatchedJob, request: WatchRequest, directory: Path, seconds: float) -> None:
+    """Say why the job makes no progress, and write it down: it may never end."""
+    autopsy = job.look_why()
+    if autopsy is not None:
+        request.on_hang(autopsy, seconds)
+    atomic_write_model(directory / REPORT, job.report(clock.now()))
+
+
+def _judge(
+    job: WatchedJob,
+    seen: set[tuple[str, int | None, int | None]],
+    request: WatchRequest,
+    directory: Path,
+) -> None:
+    for item in job.judge().findings:
+        key = (item.finding.kind.value, item.finding.rank, item.first)
+        if key not in seen:
+            seen.add(key)
+            request.on_finding(f"{item.span}: {item.finding.summary}".lstrip(": "))
+    atomic_write_model(directory / REPORT, job.report(clock.now()))
+
+
+def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether it ends within so many seconds, or has."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _finished(watching: _Watching, exit_code: int | None) -> Watched:
+    """The last judgement; ``exit_code`` is ``None`` where the program is not ours."""
+    job, directory, ended = watching.job, watching.directory, clock.now()
+    job.guarded(job.advance)
+    job.guarded(job.judge)
+    kept = partial(_keep, watching, ended, exit_code)
+    is_kept = job.guarded(kept)
+    if not watching.request.keeps_events:
+        job.guarded(partial(remove_moments, directory))
+        if not is_kept:
+            job.guarded(kept)  # a full disk has room now
+    report = job.report(ended, exit_code, is_over=True)
+    return Watched(directory, job, report, watching.run)
+
+
+def _keep(watching: _Watching, ended: float, exit_code: int | None) -> None:
+    """Write what stays of a job that has ended.
+
+    Raises:
+        OutputError: the folder cannot be written.
+    """
+    job, directory = watching.job, watching.directory
+    job.close(ended)
+    end_run(directory, watching.past, ended)
+    atomic_write_model(directory / REPORT, job.report(ended, exit_code, is_over=True))

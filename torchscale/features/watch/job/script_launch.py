@@ -1,0 +1,335 @@
+"""Launches of a user's own script as a cell: started as the user would start it, with a collector in
+each rank, measured from outside, and ended once it is measured."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from torchscale.analysis.exchanges.steps import StepTimes
+from torchscale.analysis.training.script_measurement import ScriptMeasurement
+from torchscale.catalog.models import OptionValue
+from torchscale.config.script import BATCH, PRECISION, SEED, WORLD_SIZE
+from torchscale.features.watch.hang.watched_job import ask_starting_ranks
+from torchscale.features.watch.job.host_load import HostLoadSamples
+from torchscale.features.watch.job.job import WatchedJob
+from torchscale.features.watch.job.run import REPORT, watching_environment
+from torchscale.features.watch.job.script_records import WATCHED, MeasuredScript
+from torchscale.launch.collect import collect_launch
+from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.launch.judge import Ending, EndingKind
+from torchscale.launch.oom import OomKills
+from torchscale.launch.telemetry import sampling
+from torchscale.launch.torchrun import LOCAL_RENDEZVOUS, Watch, flatten_logs
+from torchscale.schema.cells.kinds import as_kind
+from torchscale.schema.cells.script import Script
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.progress import Phase, Progress
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.util.files import atomic_write_model, make_directory
+from torchscale.util.interpreter import module_command
+from torchscale.util.processes.subprocesses import ManagedProcess, inherited_environment
+from torchscale.util.redaction import redact_arguments
+from torchscale.worker.watch import clock
+
+_READ_SECONDS = 0.5
+"""Between two looks at the ranks' files, which are written as often."""
+
+
+def run_script(
+    task: LaunchTask,
+    directory: Path,
+    *,
+    limits: LaunchLimits,
+    extra_env: Mapping[str, str],
+    hidden: Mapping[str, OptionValue],
+    stop: StopRequest,
+    on_progress: Callable[[Progress], None],
+) -> LaunchRecord:
+    """Run the script of a task's cell, with its files in ``directory``. Returns the record. Failures
+    of the script do not raise: they are the record's state.
+
+    Args:
+        task: Of a training cell with a script.
+        directory: Directory of the launch.
+        limits: Bounds of the launch.
+        extra_env: Variables of the user's, which win.
+        hidden: What stands in place of a secret → the value.
+        stop: Whether the user wants to stop.
+        on_progress: Called with what the launch does.
+
+    Raises:
+        OutputError: ``directory`` cannot be written.
+    """
+    atomic_write_model(directory / "task.json", task, durable=False)
+    command = script_command(task, directory, hidden)
+    launch = _ScriptLaunch(task, directory, command, limits)
+    started_at = datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(timespec="seconds")
+    clock = time.monotonic()
+    kills = OomKills()
+    with sampling(directory, task.telemetry_seconds, task.gpu_uuids):
+        watch = Watch(
+            directory,
+            limits,
+            stop,
+            on_progress,
+            world_size=task.cell.world_size,
+            inspect=launch.inspect,
+        )
+        ending = watch.run(command, launch.environment(extra_env), launch.is_over)
+    flatten_logs(directory)
+    ending = launch.conclude(ending)
+    return collect_launch(
+        task,
+        directory,
+        ending,
+        command=redact_arguments(command),
+        started_at=started_at,
+        seconds=time.monotonic() - clock,
+        oom_kills=kills.since_start(),
+    )
+
+
+def script_command(
+    task: LaunchTask, directory: Path, hidden: Mapping[str, OptionValue]
+) -> list[str]:
+    """argv of the launch: torchrun with the script, or the user's own command."""
+    cell, script = _script_of(task)
+    text = str(hidden.get(script.text, script.text))
+    values: dict[str, object] = {
+        name: hidden.get(str(value), value) for name, value in cell.model_options.items()
+    }
+    values |= {WORLD_SIZE: cell.world_size, "gpus": cell.world_size, SEED: cell.seed}
+    values |= {BATCH: cell.batch_size, PRECISION: cell.precision}
+    arguments = script.model_copy(update={"text": text}).arguments(values)
+    if script.form == "command":
+        return arguments
+    return module_command(
+        "torch.distributed.run",
+        *LOCAL_RENDEZVOUS,
+        f"--nproc-per-node={cell.world_size}",
+        "--max-restarts=0",
+        f"--log-dir={directory / 'logs'}",
+        "--redirects=3",
+        *(["-m"] if script.form == "module" else []),
+        *arguments,
+    )
+
+
+def _script_of(task: LaunchTask) -> tuple[TrainingCell, Script]:
+    cell = as_kind(task.cell, TrainingCell)
+    if cell is None or cell.script is None:
+        raise ValueError(f"{task.cell.id} has no script")
+    return cell, cell.script
+
+
+class _ScriptLaunch:
+    """A launch while it runs: reads what the ranks write, says when it is measured, and why it
+    hangs."""
+
+    def __init__(
+        self, task: LaunchTask, directory: Path, command: list[str], limits: LaunchLimits
+    ) -> None:
+        self._task, self._directory = task, directory
+        self._cell, self._script = _script_of(task)
+        self._watched = directory / WATCHED
+        make_directory(self._watched)
+        self._program = Path(shlex.split(self._script.text)[0]).name
+        self._budget_seconds = limits.budget_seconds
+        self._measurement = ScriptMeasurement(self._cell.measurement, self._script.steps)
+        self._steps: list[StepTimes] = []
+        self._load = HostLoadSamples()
+        clock.begin()
+        self._job = WatchedJob(
+            self._watched.absolute(),
+            command,
+            task.started_at,
+            on_steps=self._take,
+            has_optimizer=True,
+        )
+        self._read_at, self._moments = 0.0, 0
+        self._is_ended = False
+        self._mismatch = ""
+
+    def environment(self, extra: Mapping[str, str]) -> dict[str, str]:
+        """Variables of the ranks: this process's, those of every launch, ``extra``, the
+        collector's. What a user's script finds is otherwise what it finds without us: no setting of
+        the memory allocator, no offline mode of model hubs."""
+        task, threads = self._task, str(self._task.threads_per_rank)
+        environment = {
+            **inherited_environment(),
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+        }
+        if Path("/sys/class/net/lo").exists():
+            environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        if task.device == "cpu":
+            environment["CUDA_VISIBLE_DEVICES"] = ""
+        elif task.device == "cuda" and task.device_indices:
+            environment["CUDA_VISIBLE_DEVICES"] = _visible(
+                task.device_indices, environment.get("CUDA_VISIBLE_DEVICES", "")
+            )
+        if task.cpu_sets is not None:
+            environment["TORCHSCALE_WATCH_CPUS"] = ";".join(
+                ",".join(map(str, cores)) for cores in task.cpu_sets
+            )
+        return watching_environment(self._watched.absolute(), {**environment, **extra})
+
+    def is_over(self) -> bool:
+        """Read what the ranks wrote. Whether the script is measured and to be ended, or does not
+        do what its cell asks for."""
+        now = time.monotonic()
+        if now - self._read_at >= _READ_SECONDS:
+            self._read_at = now
+            self._read()
+        measured = self._measurement.ended_by is not None and self._script.steps != "all"
+        self._is_ended = measured or bool(self._mismatch)
+        return self._is_ended
+
+    def inspect(self, process: ManagedProcess, moved_seconds_ago: float | None) -> None:
+        """Ask the ranks where they are; what they say goes to where other launches have it."""
+        if not self._job.streams:
+            ask_starting_ranks(self._directory, process.pid, self._cell.world_size)
+            return
+        self._job.guarded(lambda: self._job.look_why(moved_seconds_ago))
+        for path in sorted((self._watched / "hang").glob("*")):
+            with contextlib.suppress(OSError):
+                path.replace(self._directory / path.name)
+
+    def conclude(self, ending: Ending) -> Ending:
+        """After the end: the records of the ranks, where they were measured, else what is missing."""
+        self._job.guarded(self._job.advance)
+        ending = replace(ending, program=self._program, shortfall="")
+        if self._script.form != "command":
+            ending = replace(ending, program="torchrun")
+        by_itself = ending.kind is EndingKind.FINISHED and not self._is_ended
+        if by_itself and ending.exit_code == 0:
+            self._measurement.end()
+        if ending.kind is EndingKind.FINISHED and (self._is_ended or ending.exit_code == 0):
+            shortfall = self._shortfall()
+            if not shortfall:
+                self._write_records()
+            ending = replace(ending, shortfall=shortfall)
+        self._write_report(ending)
+        return ending
+
+    def _write_records(self) -> None:
+        streams = self._job.streams
+        for stream in streams.values():
+            self._job.guarded(stream.read_use)
+        measured = MeasuredScript(
+            self._task, self._measurement, self._steps, tuple(streams.values()), self._load
+        )
+        measured.write(self._directory, self._cell)
+
+    def _write_report(self, ending: Ending) -> None:
+        """``watch.json``, and no moments of the ranks any more."""
+        code = None if self._is_ended else ending.exit_code
+        self._job.guarded(self._job.judge)
+        self._job.guarded(
+            lambda: atomic_write_model(
+                self._watched / REPORT,
+                self._job.report(clock.now(), code, is_over=True),
+                durable=False,
+            )
+        )
+        for path in self._watched.glob("ranks/*/*.bin"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _read(self) -> None:
+        self._job.guarded(self._job.advance)
+        streams = self._job.streams
+        self._load.sample([stream.facts.pid for stream in streams.values()])
+        self._mismatch = self._mismatch or self._other_ranks()
+        if self._job.moments > self._moments:
+            self._moments = self._job.moments
+            self._tell()
+
+    def _take(self, attempt: int, steps: StepTimes) -> None:
+        """The next steps of all ranks; of one start alone."""
+        if attempt or self._measurement.ended_by is not None:
+            return
+        if self._budget_seconds is not None and not self._measurement.warmup_steps:
+            spent = clock.now() - self._task.started_at
+            self._measurement.set_budget(max(0.0, self._budget_seconds - spent))
+        self._steps.append(steps)
+        self._measurement.add(steps.wall)
+        if self._measurement.first is None:
+            kept = self._measurement.warmup_steps
+            self._steps = [part for part in self._steps if part.first + len(part) > kept]
+
+    def _other_ranks(self) -> str:
+        """How the ranks differ from those of the cell; empty where they do not."""
+        streams = self._job.streams
+        sizes = {stream.facts.world_size for stream in streams.values()}
+        other = sorted(sizes - {self._cell.world_size})
+        if other:
+            return (
+                f"its ranks are {other[0]}, and the cell is of {self._cell.world_size}: start as "
+                "many as {world_size} says"
+            )
+        if self._job.restarts:
+            return "its ranks were started again: a measurement needs one start"
+        return ""
+
+    def _shortfall(self) -> str:
+        """Why what ended in order was not measured; empty where it was."""
+        if self._mismatch:
+            return self._mismatch
+        streams, measurement = self._job.streams, self._measurement
+        if not streams:
+            return "; ".join(self._job.report(clock.now()).notes)
+        if self._job.problem:
+            return f"what its ranks wrote could not be read: {self._job.problem}"
+        steps = self._job.steps
+        if not steps:
+            return (
+                "no step was seen: no optimizer of torch (torch.optim) stepped in it, so that its "
+                "steps are not known"
+            )
+        if len(streams) < self._cell.world_size:
+            return f"{len(streams)} of {self._cell.world_size} ranks made steps"
+        if measurement.ended_by is None:
+            rule = self._cell.measurement
+            return (
+                f"it ended after {steps} steps, before the warm-up (at least {rule.warmup_steps} "
+                f"steps and {rule.warmup_seconds:g} s) and a batch of measured steps were over; let "
+                "it make more steps, or lower benchmark.warmup_steps and benchmark.warmup_seconds"
+            )
+        return ""
+
+    def _tell(self) -> None:
+        """A line of progress, as ranks of built-in models write it."""
+        measurement = self._measurement
+        phase: Phase = "starting"
+        if measurement.first is not None:
+            phase = "measuring"
+        elif self._job.steps:
+            phase = "warming up"
+        progress = Progress(
+            phase=phase,
+            steps=measurement.measured or self._job.steps,
+            samples_per_second=self._rate(),
+        )
+        with contextlib.suppress(OSError), (self._directory / "progress.jsonl").open("a") as file:
+            file.write(progress.model_dump_json() + "\n")
+
+    def _rate(self) -> float | None:
+        step = self._measurement.step_seconds
+        if step is None or self._cell.batch_size is None:
+            return None
+        return self._cell.global_batch_size / step
+
+
+def _visible(indices: tuple[int, ...], before: str) -> str:
+    """``CUDA_VISIBLE_DEVICES`` that leaves these of the devices that were visible before."""
+    names = [name.strip() for name in before.split(",") if name.strip()]
+    chosen = [names[index] if index < len(names) else str(index) for index in indices]
+    return ",".join(chosen)

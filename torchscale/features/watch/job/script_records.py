@@ -1,0 +1,209 @@
+"""What the ranks of a user's script would have written of themselves: their records and steps, from
+what their collectors saw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from torchscale.analysis.exchanges.steps import Matrix, StepTimes, WaitsBy
+from torchscale.analysis.training.script_measurement import ScriptMeasurement
+from torchscale.features.watch.analysis.step_log import joined, part_of
+from torchscale.features.watch.job.host_load import HostLoadSamples
+from torchscale.features.watch.job.stream import RankStream
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.rank import MemoryUse, RankRecord
+from torchscale.schema.launch.steps import OwnStep, StepSample
+from torchscale.schema.launch.task import LaunchTask
+from torchscale.schema.node.environment import DeviceInfo, Versions
+from torchscale.util.cpu import cpu_name
+from torchscale.util.files import atomic_write_model, atomic_write_text
+from torchscale.version import __version__
+
+WATCHED = "watch"
+"""Below the directory of a launch: what the collectors wrote, and ``watch.json``."""
+FLOPS_UNKNOWN = "the model of a script of your own is not known, and its operations not counted"
+_STAGED_SHARE = 0.5
+"""Of the time that ranks are blocked in sends and receives: beyond it they are stages of a
+pipeline, and what they are blocked for is its bubble."""
+_DECIMALS = 9
+"""Nanoseconds, as the collector has them."""
+
+
+@dataclass(frozen=True)
+class MeasuredScript:
+    """A script that was measured.
+
+    Attributes:
+        task: Its launch.
+        measurement: Which steps count.
+        steps: All steps from some before the first measured one.
+        streams: The ranks, in the order of rows.
+        load: Readings of the host.
+    """
+
+    task: LaunchTask
+    measurement: ScriptMeasurement
+    steps: Sequence[StepTimes]
+    streams: Sequence[RankStream]
+    load: HostLoadSamples
+
+    def write(self, directory: Path, cell: TrainingCell) -> None:
+        """Write ``rank-R.json`` and ``steps-rank-R.jsonl`` of every rank.
+
+        Raises:
+            OutputError: a file cannot be written.
+        """
+        table, before = self._measured()
+        for row, stream in enumerate(self.streams):
+            lines = self._samples(table, row)
+            atomic_write_text(
+                directory / f"steps-rank-{row}.jsonl",
+                "".join(line.model_dump_json(exclude_none=False) + "\n" for line in lines),
+                durable=False,
+            )
+            record = self._record(table, row, stream, cell, before)
+            atomic_write_model(directory / f"rank-{row}.json", record, durable=False)
+
+    def _measured(self) -> tuple[StepTimes, float]:
+        """The measured steps alone, and when the first of them began, in seconds since the
+        epoch."""
+        everything = joined(self.steps)
+        begin = (self.measurement.first or 0) - everything.first
+        table = part_of(everything, begin, begin + self.measurement.measured)
+        return table, float(table.end_ns[0]) * 1e-9 - float(table.wall[0, 0])
+
+    @property
+    def _hosts(self) -> list[str]:
+        return [stream.facts.host for stream in self.streams]
+
+    @property
+    def _knows_waits(self) -> bool:
+        """Whether arrivals at collectives were seen: with a flight recorder, and where a call is an
+        arrival."""
+        facts = [stream.facts for stream in self.streams]
+        on_host = all(one.device == "cpu" and one.has_recorder for one in facts)
+        by_calls = all(part.waits_by is WaitsBy.CALLS for part in self.steps)
+        return on_host and by_calls and len(facts) > 1
+
+    def _samples(self, table: StepTimes, row: int) -> list[StepSample]:
+        waited = float(table.wait.sum() + table.transfer.sum())
+        bubble = float(table.bubble.sum())
+        staged = bubble > _STAGED_SHARE * (bubble + waited)
+        calm, compute = table.calm, table.own
+        if not self._knows_waits:
+            compute = compute + table.wait + table.transfer + table.bubble
+
+        def value(matrix: Matrix, step: int) -> float:
+            return round(max(0.0, float(matrix[row, step])), _DECIMALS)
+
+        samples = []
+        for step in range(len(table)):
+            own = OwnStep(compute=value(compute, step), calm=value(calm, step))
+            if self._knows_waits:
+                transfer = value(table.transfer, step)
+                if not staged:
+                    transfer += value(table.bubble, step)
+                own = own.model_copy(
+                    update={
+                        "wait": value(table.wait, step),
+                        "transfer": transfer,
+                        "blame": value(table.blame, step),
+                    }
+                )
+            samples.append(
+                StepSample(
+                    step=table.first + step + 1,
+                    seconds=float(table.wall[row, step]),
+                    data_wait=value(table.data, step),
+                    forward=None,
+                    backward=None,
+                    optimizer=None,
+                    bubble=value(table.bubble, step) if staged else None,
+                    own=own,
+                )
+            )
+        return samples
+
+    def _record(
+        self, table: StepTimes, row: int, stream: RankStream, cell: TrainingCell, start: float
+    ) -> RankRecord:
+        facts, use, task = stream.facts, stream.use, self.task
+        end = float(table.end_ns[-1]) * 1e-9
+        cpus = facts.cpus
+        asked = task.cpu_sets[row] if task.cpu_sets is not None else None
+        samples, samples_unknown = self._samples_per_step(table, cell)
+        batches, rule = self.measurement.batches_of(row), self.measurement.ended_by
+        assert rule is not None  # noqa: S101 - only a measurement that has ended is written
+        return RankRecord(
+            rank=row,
+            local_rank=self._hosts[:row].count(facts.host),
+            node_rank=list(dict.fromkeys(self._hosts)).index(facts.host),
+            world_size=facts.world_size,
+            pid=facts.pid,
+            hostname=facts.host,
+            device=self._device(row, stream, cpus),
+            backend=facts.backend or None,
+            threads=facts.threads or task.threads_per_rank,
+            cpus=cpus,
+            versions=Versions(torchscale=__version__, python=facts.python, torch=facts.torch),
+            parameters=None,
+            samples_per_step=samples,
+            tokens_per_step=None,
+            setup=None,
+            warmup=self.measurement.warmup_of(row),
+            batches=batches,
+            stop_rule=rule,
+            memory=MemoryUse(
+                peak_allocated_bytes=use.peak_allocated_bytes,
+                peak_reserved_bytes=use.peak_reserved_bytes,
+                resident_peak_bytes=use.peak_memory_bytes or None,
+            ),
+            host_load=self.load.between(
+                start, end, pid=facts.pid, cpus=cpus, pinned=_is(cpus, asked)
+            ),
+            first_loss=None,
+            last_loss=None,
+            losses_finite=None,
+            parameters_changed=None,
+            parameters_equal=None,
+            flops_unknown=FLOPS_UNKNOWN if row == 0 else "",
+            samples_unknown=samples_unknown if row == 0 else "",
+            measured_from=start,
+            measured_until=end,
+        )
+
+    def _samples_per_step(self, table: StepTimes, cell: TrainingCell) -> tuple[int | None, str]:
+        """A rank's samples of a step, or why they are not known."""
+        if cell.batch_size is None:
+            return None, "the script is not told its batch size ({batch_size})"
+        passes = round(float(np.median(table.passes)))
+        if passes > 1:
+            return None, (
+                f"the script makes {passes} backward passes in each optimizer step, so that it is "
+                "not known whether its batch size is that of a pass or of the step"
+            )
+        return cell.per_device_batch_size, ""
+
+    def _device(self, row: int, stream: RankStream, cpus: Sequence[int]) -> DeviceInfo:
+        use = stream.use
+        if use.device_index is not None:
+            return DeviceInfo(
+                kind="cuda",
+                index=use.device_index,
+                name=use.device_name,
+                uuid=use.device_uuid or None,
+            )
+        if stream.facts.device == "cpu":
+            return DeviceInfo(kind="cpu", index=cpus[0] if cpus else 0, name=cpu_name())
+        indices = self.task.device_indices
+        index = indices[row] if row < len(indices) else row
+        return DeviceInfo(kind=self.task.device, index=index, name=self.task.device)
+
+
+def _is(cpus: Sequence[int], asked: Sequence[int] | None) -> bool:
+    """Whether a rank is bound to the cores that it was given."""
+    return asked is not None and sorted(cpus) == sorted(asked)

@@ -1,0 +1,1 @@
+"""Figures of cells with their intervals, for other programs' formats."""

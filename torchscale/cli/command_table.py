@@ -13,6 +13,7 @@ import typer
 
 from torchscale.cli.command import PlainGroup, finish_commands
 from torchscale.cli.earlier import refuse_earlier_command
+from torchscale.door import Slot
 
 COMMANDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -68,6 +69,7 @@ needs none of them."""
 _TITLES: Mapping[str, str] = MappingProxyType(
     {name: title for title, commands in COMMANDS.items() for name in commands}
 )
+_OF_FEATURES: Slot[object] = Slot("commands")
 _TAKE_CONFIG_KEYS = frozenset({"benchmark", "submit", "tune"})
 
 
@@ -120,8 +122,12 @@ class Program(PlainGroup):
 
 @functools.cache
 def _command(name: str) -> Any:  # noqa: ANN401
-    """The command of ``cli/NAME.py``: its function of that name, or its group ``app``."""
-    module = importlib.import_module(f"torchscale.cli.{name}")
+    """The command of a module: its function of that name, or its group ``app``. The module is a
+    feature's, or ``cli/NAME.py``."""
+    if name in _OF_FEATURES:
+        module: object = _OF_FEATURES[name]
+    else:
+        module = importlib.import_module(f"torchscale.cli.{name}")
     holder, title = typer.Typer(rich_markup_mode=None), _TITLES[name]
     group = getattr(module, "app", None)
     if group is not None:

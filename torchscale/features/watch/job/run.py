@@ -28,7 +28,7 @@ from torchscale.util.files import atomic_write_model, make_directory
 from torchscale.worker.watch import clock
 
 REPORT = "watch.json"
-_SITE = Path(__file__).parent.parent / "worker" / "watch" / "site"
+_SITE = Path(__file__).parents[3] / "worker" / "watch" / "site"
 TIMING_VARIABLE = "TORCH_NCCL_ENABLE_TIMING"
 """Has torch measure the length of NCCL's collectives, by two events for each."""
 _POLL_SECONDS = 0.1

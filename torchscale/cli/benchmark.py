@@ -20,6 +20,7 @@ from torchscale.cli.options import (
     known_options,
 )
 from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.cli.sweep_output import SWEEP_TERMINAL
 from torchscale.cli.workload import Workload, takes_workload
 from torchscale.config.choices import Rerun
 from torchscale.errors import UsageError
@@ -184,7 +185,7 @@ def benchmark(
         experiment,
         output_dir=output_dir,
         rerun=rerun,
-        observer=TERMINAL,
+        observer=SWEEP_TERMINAL,
         cluster=cluster,
         token=token,
         detection=detection,

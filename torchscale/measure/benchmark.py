@@ -20,6 +20,7 @@ from torchscale.launch.control import StopRequest
 from torchscale.launch.machine import MachineDetection
 from torchscale.launch.prediction import predict_cells
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
+from torchscale.measure.listener import listening
 from torchscale.measure.sweep import Sweep
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.duration import (
@@ -260,7 +261,7 @@ def benchmark(
             observer.note(_announcement(planned, len(pending)))
             _warn_of_other_conditions(folder.experiment, planned, len(pending), observer)
             observer.detail(f"run folder: {directory}")
-            with observer.launches(plan.device, len(pending), repeats) as listener:
+            with listening(observer, plan.device, len(pending), repeats) as listener:
                 profiler = _profiler(planned, observer)
                 exports = _exports(experiment, directory, observer, stop)
                 summary = sweep.run(pending, listener, stop, profiler, exports)

@@ -21,8 +21,8 @@ from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.control import StopRequest
 from torchscale.measure.ahead import shares_processes
 from torchscale.measure.launcher import Pending, in_order, open_launcher
+from torchscale.measure.listener import Listener
 from torchscale.measure.summary_file import SummaryFile
-from torchscale.observer import Listener
 from torchscale.plan.duration import runs_again
 from torchscale.plan.expand import Plan
 from torchscale.schema.cells.kinds import KINDS, AnyCell, training_workload

@@ -30,6 +30,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "tune": "features.decide.cli.tune",
             "submit": "features.cluster.cli.submit",
             "export": "features.export.cli.export",
+            "measure": "features.machine.cli.measure",
         },
         "commands of runs": {
             "baselines": "features.compare.cli.baselines:baselines",
@@ -40,12 +41,47 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "foreign options": {
             "measure collectives": "features.imports.nccl_flags:refuse_nccl_flags",
         },
+        "kinds, analysis": {
+            "training": "analysis.kinds.training",
+            "checkpoint": "features.machine.checkpoint.summary",
+            "collectives": "features.machine.collectives.summary",
+            "hardware": "features.machine.hardware.summary",
+            "memory": "features.machine.memory.summary",
+        },
+        "kinds, launch": {
+            "training": "launch.kinds.training",
+            "checkpoint": "features.machine.checkpoint.launch",
+            "collectives": "features.machine.collectives.launch",
+            "hardware": "features.machine.hardware.launch",
+            "memory": "features.machine.memory.launch",
+        },
+        "kinds, plan": {
+            "training": "plan.kinds.training",
+            "checkpoint": "features.machine.checkpoint.plan",
+            "collectives": "features.machine.collectives.plan",
+            "hardware": "features.machine.hardware.plan",
+            "memory": "features.machine.memory.plan",
+        },
+        "kinds, report": {
+            "training": "report.kinds.training",
+            "checkpoint": "features.machine.checkpoint.report",
+            "collectives": "features.machine.collectives.report",
+            "hardware": "features.machine.hardware.report",
+            "memory": "features.machine.memory.report",
+        },
         "schemas": {
             "compare": "features.compare.export_schema:PUBLISHED",
             "predict": "features.decide.forecast.export_schema:PUBLISHED",
             "history": "features.compare.history.export_schema:PUBLISHED",
             "tune": "features.decide.tune.export_schema:PUBLISHED",
             "bisect": "features.bisect.export_schema:PUBLISHED",
+        },
+        "sections of kinds": {
+            "training": "report.sections.training:sections",
+            "checkpoint": "features.machine.checkpoint.section:sections",
+            "collectives": "features.machine.collectives.section:sections",
+            "hardware": "features.machine.hardware.section:sections",
+            "memory": "features.machine.memory.section:sections",
         },
         "sweep exports": {
             "export": "features.export.cell_exports:CellExports",

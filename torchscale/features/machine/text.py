@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 
 from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
-from torchscale.analysis.machine.hardware import CopyRate
 from torchscale.analysis.summary.machine import MemorySummary
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
 from torchscale.report.text.labels import from_to, listed, plural
@@ -31,17 +30,6 @@ def format_fit(curve: Curve) -> str:
     )
 
 
-def copy_label(rate: CopyRate) -> str:
-    """Source and destination of a copy."""
-    memory = {True: ", pinned", False: ", pageable", None: ""}[rate.pinned]
-    return {
-        "device": "within the device, read + written",
-        "host_to_device": f"host to device{memory}",
-        "device_to_host": f"device to host{memory}",
-        "device_to_device": f"GPU {rate.source} to GPU {rate.peer}",
-    }[rate.kind]
-
-
 def predicted_text(summary: MemorySummary) -> str:
     """``4.80 GiB (+0.1 %)``: the predicted peak and how far it is from the measured one; – where
     there is none."""
@@ -49,13 +37,6 @@ def predicted_text(summary: MemorySummary) -> str:
     if predicted is None or error is None:
         return "–"
     return f"{format_bytes(predicted.peak_bytes)} ({format_change(error)})"
-
-
-def format_slowest_share(share: float) -> str:
-    """The slowest device relative to the mean; – where all are equal (within 0.05 %)."""
-    if share > -0.0005:
-        return "–"
-    return format_percent(share)
 
 
 def flagged_sizes(figures: CollectiveFigures) -> str:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from torchscale.analysis.summary.machine import MemorySummary
-from torchscale.analysis.summary.run import RunSummary
-from torchscale.report.document import Section
+from torchscale.features.machine.text import predicted_text
 from torchscale.report.figures.figure import Figure
 from torchscale.report.formats.columns import ColumnValue
 from torchscale.report.formats.export import machine_row
-from torchscale.report.sections.resources import memory_section
 from torchscale.report.text.figures import PEAK_ALLOCATED
-from torchscale.report.text.machine import predicted_text
 from torchscale.schema.cells.memory import MemoryCell
 from torchscale.schema.exports.machine import MemoryExport
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.run.content import LaunchDetail
 from torchscale.schema.state import State
 from torchscale.util.units import format_bytes
 
@@ -52,13 +46,6 @@ def figures(summary: MemorySummary) -> tuple[Figure, ...]:
     definition = "most bytes that tensors took of the fullest rank's device"
     name, unit = PEAK_ALLOCATED.key, PEAK_ALLOCATED.unit
     return (Figure(name, unit, definition, fullest.peak_bytes, higher_is_better=False),)
-
-
-def sections(
-    summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
-) -> tuple[Section, ...]:
-    """One, with all cells of the kind."""
-    return (memory_section(summary),)
 
 
 def export(summary: MemorySummary) -> MemoryExport:

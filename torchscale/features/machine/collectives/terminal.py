@@ -13,6 +13,7 @@ from torchscale.analysis.machine.collectives import (
     Curve,
 )
 from torchscale.analysis.summary.machine import CollectivesSummary
+from torchscale.features.machine.text import format_fit, format_warning, point_flag_lines
 from torchscale.report.document import (
     DASH,
     Block,
@@ -25,7 +26,6 @@ from torchscale.report.document import (
     optional_text,
 )
 from torchscale.report.formats.console import print_document
-from torchscale.report.text.machine import format_fit, format_warning, point_flag_lines
 from torchscale.schema.cells.collectives import PairSample
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from torchscale.analysis.summary.machine import CollectivesSummary
-from torchscale.analysis.summary.run import RunSummary
-from torchscale.report.document import Section
+from torchscale.features.machine.text import flagged_sizes
 from torchscale.report.figures.figure import Figure
 from torchscale.report.formats.columns import ColumnValue
 from torchscale.report.formats.export import machine_row
-from torchscale.report.sections.collectives import collectives_section
-from torchscale.report.text.machine import flagged_sizes
 from torchscale.schema.cells.collectives import CollectivesCell
 from torchscale.schema.exports.machine import CollectivesExport
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.run.content import LaunchDetail
 from torchscale.schema.state import State
 from torchscale.util.units import format_byte_rate, format_bytes
 
@@ -68,13 +62,6 @@ def figures(summary: CollectivesSummary) -> tuple[Figure, ...]:
         for curve in summary.figures.curves
         if curve.operation != "barrier"
     )
-
-
-def sections(
-    summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
-) -> tuple[Section, ...]:
-    """One, with all cells of the kind."""
-    return (collectives_section(summary),)
 
 
 def export(summary: CollectivesSummary) -> CollectivesExport:

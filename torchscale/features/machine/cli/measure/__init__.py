@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from torchscale.cli.measure import collectives, hardware, memory
 from torchscale.cli.options import CONTEXT_SETTINGS
+from torchscale.features.machine.cli.measure import collectives, hardware, memory
 
 app = typer.Typer(
     no_args_is_help=True,

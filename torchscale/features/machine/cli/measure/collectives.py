@@ -120,9 +120,9 @@ def collectives(
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
     from torchscale.features.cluster.sweep import follow, join_cluster  # noqa: PLC0415
-    from torchscale.measure.machine import measure_collectives, plan_machine  # noqa: PLC0415
+    from torchscale.features.machine.collectives.terminal import print_collectives  # noqa: PLC0415
+    from torchscale.features.machine.measure import measure_collectives, plan_machine  # noqa: PLC0415
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415
-    from torchscale.report.terminal.collectives import print_collectives  # noqa: PLC0415
 
     if counts("--gpus", gpus) == [1]:
         raise UsageError(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchscale.launch.nccl_log import parse_nccl_log, read_nccl_log
+from torchscale.features.machine.collectives.nccl_log import parse_nccl_log, read_nccl_log
 from torchscale.schema.cells.collectives import NcclLog
 
 HEAD = "node:1:2 [0] NCCL INFO "

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from torchscale.analysis.summary.machine import HardwareSummary
-from torchscale.analysis.summary.run import RunSummary
-from torchscale.report.document import Section
+from torchscale.features.machine.text import format_warning
 from torchscale.report.figures.figure import Figure
 from torchscale.report.formats.columns import ColumnValue
 from torchscale.report.formats.export import machine_row
-from torchscale.report.sections.compute import hardware_section
-from torchscale.report.text.machine import format_warning
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.exports.machine import HardwareExport
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.run.content import LaunchDetail
 from torchscale.schema.state import State
 from torchscale.util.units import format_byte_rate, format_flops
 
@@ -73,13 +67,6 @@ def figures(summary: HardwareSummary) -> tuple[Figure, ...]:
         *matmuls,
         Figure("memory_bytes_per_second", "B/s", definition, memory, higher_is_better=True),
     )
-
-
-def sections(
-    summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
-) -> tuple[Section, ...]:
-    """One, with all cells of the kind."""
-    return (hardware_section(summary),)
 
 
 def export(summary: HardwareSummary) -> HardwareExport:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from torchscale.analysis.summary.machine import CheckpointSummary
-from torchscale.analysis.summary.run import RunSummary
-from torchscale.report.document import Section
+from torchscale.features.machine.checkpoint.text import outcome_text
+from torchscale.features.machine.text import format_warning
 from torchscale.report.figures.figure import Figure
 from torchscale.report.formats.columns import ColumnValue
 from torchscale.report.formats.export import machine_row
-from torchscale.report.sections.checkpoints import checkpoint_section
-from torchscale.report.text.checkpoint import outcome_text
-from torchscale.report.text.machine import format_warning
 from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.exports.checkpoint import CheckpointExport
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.run.content import LaunchDetail
 from torchscale.schema.state import State
 
 
@@ -76,13 +70,6 @@ def figures(summary: CheckpointSummary) -> tuple[Figure, ...]:
             if seconds is not None
         ),
     )
-
-
-def sections(
-    summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
-) -> tuple[Section, ...]:
-    """One, with all cells of the kind."""
-    return (checkpoint_section(summary),)
 
 
 def export(summary: CheckpointSummary) -> CheckpointExport:

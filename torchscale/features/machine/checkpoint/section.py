@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torchscale.analysis.machine.checkpoint import CheckpointFigures
 from torchscale.analysis.summary.machine import CheckpointSummary
 from torchscale.analysis.summary.run import RunSummary
+from torchscale.features.machine.checkpoint.text import (
+    busy_line,
+    load_text,
+    slowing_line,
+    slowing_text,
+)
 from torchscale.report.document import (
     Block,
     Bullets,
@@ -18,13 +26,13 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
-from torchscale.report.text.checkpoint import busy_line, load_text, slowing_line, slowing_text
 from torchscale.report.text.labels import (
     cell_label,
     format_range,
     identity_columns,
     identity_values,
 )
+from torchscale.schema.run.content import LaunchDetail
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 
 _MAX_RANKS = 16
@@ -119,3 +127,10 @@ def _rank_rows(cell: CheckpointSummary, figures: CheckpointFigures) -> list[tupl
         )
         for rates in slowest
     ]
+
+
+def sections(
+    summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
+) -> tuple[Section, ...]:
+    """One, with all cells of the kind."""
+    return (checkpoint_section(summary),)

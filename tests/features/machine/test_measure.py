@@ -9,14 +9,16 @@ import pytest
 from tests.factories import experiment, experiment_file, machine
 from torchscale.config.experiment import Experiment
 from torchscale.errors import MachineError, UsageError
-from torchscale.measure.machine import plan_machine
+from torchscale.features.machine.measure import plan_machine
 from torchscale.observer import SILENT
 from torchscale.util.files import atomic_write_model
 
 
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchscale.measure.machine.find_machine", lambda _: machine(cores=8))
+    monkeypatch.setattr(
+        "torchscale.features.machine.measure.find_machine", lambda _: machine(cores=8)
+    )
 
 
 def collectives(**changes: object) -> Experiment:

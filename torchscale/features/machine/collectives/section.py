@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torchscale.analysis.machine.collectives import CollectiveFigures, CollectivePoint, Curve
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.run import RunSummary
+from torchscale.features.machine.text import flagged_sizes, format_fit, point_flag_lines
 from torchscale.report.document import (
     DASH,
     MAX_BLOCK,
@@ -28,7 +29,7 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.text.labels import chart_name
-from torchscale.report.text.machine import flagged_sizes, format_fit, point_flag_lines
+from torchscale.schema.run.content import LaunchDetail
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 
 _MAX_DISTINCT = 12
@@ -264,3 +265,10 @@ def _pairs_table(figures: CollectiveFigures, title: str) -> Table:
     return Table(
         f"Bandwidth of {size} messages between each pair of ranks, {title}", columns, tuple(rows)
     )
+
+
+def sections(
+    summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
+) -> tuple[Section, ...]:
+    """One, with all cells of the kind."""
+    return (collectives_section(summary),)

@@ -115,7 +115,7 @@ def memory(
 
 
 def _measure(experiment: Experiment, output_dir: Path | None, *, as_json: bool) -> None:
-    from torchscale.measure.machine import measure_memory  # noqa: PLC0415
+    from torchscale.features.machine.measure import measure_memory  # noqa: PLC0415
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415 - `--help` does not need it
     from torchscale.report.terminal.run import print_run  # noqa: PLC0415
 
@@ -131,8 +131,8 @@ def _measure(experiment: Experiment, output_dir: Path | None, *, as_json: bool) 
 def _find_max_batch(
     experiment: Experiment, output_dir: Path | None, largest: int, *, as_json: bool
 ) -> None:
-    from torchscale.measure import max_batch  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.report.terminal.max_batch import print_max_batch, trial_line  # noqa: PLC0415
+    from torchscale.features.machine import max_batch  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.features.machine.max_batch_table import print_max_batch, trial_line  # noqa: PLC0415
 
     outcome = max_batch.find_max_batch(
         experiment,

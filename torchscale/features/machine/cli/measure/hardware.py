@@ -75,7 +75,7 @@ def hardware(
     [cyan]torchscale measure hardware --disk /scratch -o results/demo[/cyan]
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.measure.machine import measure_hardware  # noqa: PLC0415
+    from torchscale.features.machine.measure import measure_hardware  # noqa: PLC0415
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415
     from torchscale.report.terminal.run import print_run  # noqa: PLC0415
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchscale.plan.batch_search import largest_fitting, next_batch
+from torchscale.features.machine.batch_search import largest_fitting, next_batch
 
 
 def search(capacity: int, start: int, multiple: int, largest: int) -> tuple[int | None, list[int]]:

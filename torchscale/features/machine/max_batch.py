@@ -9,13 +9,13 @@ from pathlib import Path
 
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError, UsageError
+from torchscale.features.machine.batch_search import largest_fitting, next_batch
+from torchscale.features.machine.measure import plan_machine
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import PlannedRun, measuring, timestamped
 from torchscale.measure.launcher import Pending, open_launcher
-from torchscale.measure.machine import plan_machine
 from torchscale.measure.summary_file import SummaryFile
 from torchscale.observer import SILENT, Observer
-from torchscale.plan.batch_search import largest_fitting, next_batch
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.memory import MemoryCell, MemoryResult
 from torchscale.schema.exports.search import SearchExport

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from torchscale.launch.nccl_log import read_nccl_log
+from torchscale.features.machine.collectives.nccl_log import read_nccl_log
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, CollectivesResult
 from torchscale.util.units import format_bytes
 

@@ -17,6 +17,7 @@ from torchscale.features.cluster.cluster import Cluster, ClusterOptions, find_cl
 from torchscale.features.cluster.nodes.follower import Follower
 from torchscale.features.cluster.nodes.launch import run_over_nodes, run_part
 from torchscale.features.cluster.nodes.leader import Leader
+from torchscale.features.cluster.nodes.messages import CheckStep, NodeDescription, Start
 from torchscale.features.cluster.nodes.participation import (
     CarryOut,
     Conclusion,
@@ -31,7 +32,6 @@ from torchscale.observer import SILENT, Observer
 from torchscale.plan.expand import Plan
 from torchscale.report.text.labels import plural
 from torchscale.schema.cells.kinds import AnyCell
-from torchscale.schema.launch.nodes import CheckStep, NodeDescription, Start
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask

@@ -15,6 +15,7 @@ from torchscale.config.sections import LaunchSettings
 from torchscale.errors import ExitCode, MachineError
 from torchscale.features.cluster.cluster import Cluster, ClusterOptions, find_cluster, read_token
 from torchscale.features.cluster.nodes.follower import Follower
+from torchscale.features.cluster.nodes.messages import CheckDescription, CheckStep, Start
 from torchscale.features.cluster.nodes.participation import (
     CarryOut,
     Participation,
@@ -28,7 +29,6 @@ from torchscale.features.validate.run.validate import was_interrupted
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import stop_on_signals
 from torchscale.observer import SILENT, Observer
-from torchscale.schema.launch.nodes import CheckDescription, CheckStep, Start
 from torchscale.schema.node.fleet import FleetValidation
 from torchscale.util.processes.subprocesses import adopt_orphans
 

@@ -16,6 +16,7 @@ from torchscale.catalog.backends import NCCL, is_nccl
 from torchscale.config.choices import Requirement
 from torchscale.errors import TorchscaleError
 from torchscale.features.cluster.nodes.leader import Leader
+from torchscale.features.cluster.nodes.messages import CheckStep
 from torchscale.features.cluster.nodes.network import free_port, networks
 from torchscale.features.cluster.nodes.participation import Conclusion, show_notes
 from torchscale.features.validate.fleet.checks import (
@@ -46,7 +47,7 @@ from torchscale.features.validate.run.validate import TIMEOUT_SECONDS, requireme
 from torchscale.launch.control import StopRequest
 from torchscale.observer import SILENT, Observer
 from torchscale.report.text.labels import plural
-from torchscale.schema.launch.nodes import CheckStep, LaunchNode
+from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.node.fleet import (
     FleetNode,
     FleetSpeeds,

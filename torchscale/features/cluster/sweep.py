@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError, TorchscaleError
-from torchscale.features.cluster.cluster import Cluster, ClusterOptions, find_cluster, read_token
+from torchscale.features.cluster.cluster import Cluster, ClusterOptions, find_cluster
 from torchscale.features.cluster.nodes.follower import Follower
 from torchscale.features.cluster.nodes.launch import run_over_nodes, run_part
 from torchscale.features.cluster.nodes.leader import Leader
@@ -26,6 +26,7 @@ from torchscale.features.cluster.nodes.participation import (
     lead_nodes,
     show_notes,
 )
+from torchscale.features.cluster.token import read_token
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.measure.context import PlannedRun, plan_run, stop_on_signals
 from torchscale.observer import SILENT, Observer

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torchscale.config.sections import LaunchSettings
 from torchscale.errors import ExitCode, MachineError
-from torchscale.features.cluster.cluster import Cluster, ClusterOptions, find_cluster, read_token
+from torchscale.features.cluster.cluster import Cluster, ClusterOptions, find_cluster
 from torchscale.features.cluster.nodes.follower import Follower
 from torchscale.features.cluster.nodes.messages import CheckDescription, CheckStep, Start
 from torchscale.features.cluster.nodes.participation import (
@@ -23,6 +23,7 @@ from torchscale.features.cluster.nodes.participation import (
     lead_nodes,
     show_notes,
 )
+from torchscale.features.cluster.token import read_token
 from torchscale.features.validate.fleet.checks import take_part
 from torchscale.features.validate.fleet.steps import FleetOptions, FleetSteps, NodePart
 from torchscale.features.validate.run.validate import was_interrupted

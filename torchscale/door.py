@@ -40,6 +40,9 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "foreign options": {
             "measure collectives": "features.imports.nccl_flags:refuse_nccl_flags",
         },
+        "nodes": {
+            "cluster": "features.cluster.sweep:join_cluster",
+        },
         "schemas": {
             "compare": "features.compare.export_schema:PUBLISHED",
             "predict": "features.decide.forecast.export_schema:PUBLISHED",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+
 from tests.test_run_results import written
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -14,14 +14,13 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.door import Slot
 from torchscale.errors import ExitCode, MachineError, StoreError
-from torchscale.features.cluster.cluster import Cluster
-from torchscale.features.cluster.sweep import leading
 from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.control import StopRequest
 from torchscale.launch.machine import MachineDetection
 from torchscale.launch.prediction import predict_cells
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
 from torchscale.measure.listener import listening
+from torchscale.measure.nodes import ClusterNode, leading
 from torchscale.measure.sweep import Sweep, SweepExports
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.duration import (
@@ -217,13 +216,12 @@ def benchmark(
     output_dir: Path | None = None,
     rerun: Rerun | None = None,
     observer: Observer = SILENT,
-    cluster: Cluster | None = None,
-    token: bytes = b"",
+    node: ClusterNode | None = None,
     detection: MachineDetection | None = None,
     ahead: AgentForker | None = None,
 ) -> BenchmarkOutcome:
-    """Measure what is still to be measured of an experiment; as node 0 of ``cluster``, over its
-    nodes.
+    """Measure what is still to be measured of an experiment; over several nodes as the
+    first of them.
 
     Launches that are complete in ``output_dir`` are kept. In the main thread, Ctrl-C and TERM stop
     the sweep after the running launch is ended; everything measured until then is kept.
@@ -233,8 +231,7 @@ def benchmark(
         output_dir: The run folder; ``results/<experiment_name>`` by default.
         rerun: Which complete launches are measured again.
         observer: Shows messages and launches.
-        cluster: Nodes, of which this is the first; ``None`` for this machine alone.
-        token: The secret that the nodes share.
+        node: The first of several nodes; ``None`` for this machine alone.
         detection: Detection of this machine, started before; by default it is started here.
         ahead: The process for its launches, if one was started before.
 
@@ -256,7 +253,7 @@ def benchmark(
     repeats = experiment.benchmark.repeats
     with measuring(directory) as stop:
         folder = RunFolder.create(directory, planned.experiment_file())
-        with leading(cluster, token, planned, stop, observer) as nodes:
+        with leading(node, planned, stop, observer) as nodes:
             sweep = Sweep(experiment, plan, folder, nodes, ahead)
             pending = sweep.prepare(rerun)
             for note in sweep.notes:

@@ -7,12 +7,12 @@ import pytest
 from torchscale.errors import UsageError
 from torchscale.features.cluster.cluster import (
     Cluster,
-    ClusterOptions,
     find_cluster,
     first_host,
 )
+from torchscale.measure.nodes import COUNT_VARIABLES, NodeOptions
 
-NONE = ClusterOptions()
+NONE = NodeOptions()
 TORCHRUN = {
     "PET_NNODES": "3",
     "PET_NODE_RANK": "2",
@@ -52,7 +52,7 @@ OPEN_MPI = {
 )
 def test_an_environment_describes_the_cluster(env: dict[str, str], expected: Cluster) -> None:
     assert find_cluster(NONE, None, env) == expected
-    assert find_cluster(ClusterOptions(nodes=1), None, env) is None  # one node was asked for
+    assert find_cluster(NodeOptions(nodes=1), None, env) is None  # one node was asked for
 
 
 @pytest.mark.parametrize(
@@ -71,41 +71,48 @@ def test_one_node_is_no_cluster(env: dict[str, str]) -> None:
     assert find_cluster(NONE, None, env) is None
 
 
+@pytest.mark.parametrize("env", [TORCHRUN, SLURM, SKYPILOT, OPEN_MPI])
+def test_without_a_number_of_nodes_nothing_is_asked(env: dict[str, str]) -> None:
+    (number,) = env.keys() & set(COUNT_VARIABLES)
+    rest = {name: value for name, value in env.items() if name != number}
+    assert find_cluster(NONE, None, rest) is None
+
+
 def test_options_win_over_the_environment() -> None:
-    given = ClusterOptions(nodes=2, node_rank=1, master="10.1.1.1:4000")
+    given = NodeOptions(nodes=2, node_rank=1, master="10.1.1.1:4000")
     assert find_cluster(given, None, {}) == Cluster(2, 1, "10.1.1.1", 4000)
     assert find_cluster(given, None, TORCHRUN) == Cluster(2, 1, "10.1.1.1", 4000)
-    moved = find_cluster(ClusterOptions(master="10.1.1.1:4000"), None, TORCHRUN)
+    moved = find_cluster(NodeOptions(master="10.1.1.1:4000"), None, TORCHRUN)
     assert moved == Cluster(3, 2, "10.1.1.1", 4000, "PET_*")
-    assert find_cluster(ClusterOptions(node_rank=0, master="a"), 2, {}) == Cluster(2, 0, "a", 29500)
+    assert find_cluster(NodeOptions(node_rank=0, master="a"), 2, {}) == Cluster(2, 0, "a", 29500)
 
 
 @pytest.mark.parametrize(
     ("options", "nodes", "env", "message"),
     [
-        (ClusterOptions(nodes=2), None, {}, "which one is this"),
+        (NodeOptions(nodes=2), None, {}, "which one is this"),
         (NONE, 2, {}, "which one is this"),
-        (ClusterOptions(nodes=2, node_rank=0), None, {}, "--master HOST:PORT"),
+        (NodeOptions(nodes=2, node_rank=0), None, {}, "--master HOST:PORT"),
         (
-            ClusterOptions(nodes=2, node_rank=2, master="a"),
+            NodeOptions(nodes=2, node_rank=2, master="a"),
             None,
             {},
             "--node-rank 2: expected 0 to 1",
         ),
         (
-            ClusterOptions(nodes=2, node_rank=-1, master="a"),
+            NodeOptions(nodes=2, node_rank=-1, master="a"),
             None,
             {},
             "--node-rank -1: expected 0 to 1",
         ),
-        (ClusterOptions(nodes=0, node_rank=0, master="a"), None, {}, "--nnodes 0"),
-        (ClusterOptions(nodes=9999, node_rank=0, master="a"), None, {}, "--nnodes 9999"),
-        (ClusterOptions(nodes=2, node_rank=0, master="localhost:1"), None, {}, "loopback"),
-        (ClusterOptions(nodes=2, node_rank=1, master="127.0.0.9:1"), None, {}, "loopback"),
-        (ClusterOptions(nodes=2, node_rank=1, master="[::1]:1"), None, {}, "loopback"),
-        (ClusterOptions(node_rank=1), None, {}, "--node-rank 1 is for several nodes"),
-        (ClusterOptions(nodes=1, master="a:1"), None, {}, "--master a:1 is for several nodes"),
-        (ClusterOptions(nodes=2), None, TORCHRUN, "PET_* says 3"),
+        (NodeOptions(nodes=0, node_rank=0, master="a"), None, {}, "--nnodes 0"),
+        (NodeOptions(nodes=9999, node_rank=0, master="a"), None, {}, "--nnodes 9999"),
+        (NodeOptions(nodes=2, node_rank=0, master="localhost:1"), None, {}, "loopback"),
+        (NodeOptions(nodes=2, node_rank=1, master="127.0.0.9:1"), None, {}, "loopback"),
+        (NodeOptions(nodes=2, node_rank=1, master="[::1]:1"), None, {}, "loopback"),
+        (NodeOptions(node_rank=1), None, {}, "--node-rank 1 is for several nodes"),
+        (NodeOptions(nodes=1, master="a:1"), None, {}, "--master a:1 is for several nodes"),
+        (NodeOptions(nodes=2), None, TORCHRUN, "PET_* says 3"),
         (NONE, None, {**TORCHRUN, "PET_NNODES": "1:4"}, "PET_NNODES=1:4"),
         (NONE, None, {**TORCHRUN, "PET_NODE_RANK": "x"}, "PET_NODE_RANK=x"),
         (NONE, None, {**TORCHRUN, "PET_NODE_RANK": "-1"}, "PET_NODE_RANK=-1"),
@@ -115,7 +122,7 @@ def test_options_win_over_the_environment() -> None:
         (NONE, None, {**TORCHRUN, "PET_NNODES": "9" * 18}, "999: expected 1 to 1024"),
         (NONE, None, {**TORCHRUN, "PET_MASTER_PORT": "65536"}, "PET_MASTER_PORT=65536: expected"),
         (
-            ClusterOptions(nodes=2, node_rank=1),
+            NodeOptions(nodes=2, node_rank=1),
             None,
             {"MASTER_ADDR": "n0", "MASTER_PORT": "99999"},
             "MASTER_PORT=99999: expected a port up to 65535",
@@ -127,7 +134,7 @@ def test_options_win_over_the_environment() -> None:
     ],
 )
 def test_what_is_missing_or_wrong_is_named(
-    options: ClusterOptions, nodes: int | None, env: dict[str, str], message: str
+    options: NodeOptions, nodes: int | None, env: dict[str, str], message: str
 ) -> None:
     with pytest.raises(UsageError) as raised:
         find_cluster(options, nodes, env)

@@ -6,27 +6,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from torchscale.config.sections import MAX_NODES
 from torchscale.errors import UsageError
 from torchscale.features.cluster.master import DEFAULT_PORT, LAST_PORT, is_loopback, parse_master
+from torchscale.measure.nodes import NodeOptions
 
 _TORCHRUN_VARIABLES = "PET_*"
 _SLURM_PORTS = (20_000, 20_000)
 """First port and their number, as Slurm's examples for torchrun use them: two jobs on a node get
 two ports."""
 _FIRST_HOST = re.compile(r"([^,\[]+)(?:\[(\d+)[^\]]*\]([^,]*))?")
-
-
-@dataclass(frozen=True)
-class ClusterOptions:
-    """What the command line says about the cluster; ``None`` was not given."""
-
-    nodes: int | None = None
-    node_rank: int | None = None
-    master: str | None = None
-    token_file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -77,9 +67,7 @@ class _Found:
     port: int | None = None
 
 
-def find_cluster(
-    options: ClusterOptions, nodes: int | None, env: Mapping[str, str]
-) -> Cluster | None:
+def find_cluster(options: NodeOptions, nodes: int | None, env: Mapping[str, str]) -> Cluster | None:
     """The cluster of a sweep; ``None`` for a single node.
 
     Args:
@@ -129,7 +117,7 @@ def find_cluster(
     return Cluster(count, node_rank, host, port, source)
 
 
-def _refuse_options_of_several(options: ClusterOptions) -> None:
+def _refuse_options_of_several(options: NodeOptions) -> None:
     given = {
         "--node-rank": options.node_rank,
         "--master": options.master,

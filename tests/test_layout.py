@@ -82,6 +82,7 @@ TESTED_BY: dict[str, str] = {
     "report/sections/environment.py": "report/test_build.py",
     "report/sections/first_screen/failures.py": "report/sections/first_screen/test_causes.py",
     "report/sections/scaling.py": "report/formats/test_markdown.py",
+    "report/text/labels.py": "report/test_build.py",
     "report/text/machine.py": "report/test_machine.py",
     "report/text/profile.py": "features/trace/sections/test_section.py",
     "features/compare/export.py": "report/formats/test_exports.py",

@@ -32,7 +32,6 @@ from torchscale.plan.duration import (
 )
 from torchscale.plan.forecast import Forecast
 from torchscale.read.failures import failed_launches
-from torchscale.report.text.labels import listed, plural
 from torchscale.schema.cells.kinds import AnyCell, training_workload
 from torchscale.schema.cells.memory import PredictedMemory
 from torchscale.schema.cells.training import TrainingCell
@@ -42,6 +41,7 @@ from torchscale.schema.state import State
 from torchscale.store.changes import launch_ends
 from torchscale.store.resume import refuse_other_experiment
 from torchscale.store.run_folder import RunFolder, default_directory
+from torchscale.util.words import listed, plural
 
 if TYPE_CHECKING:  # imported where they are used: most sweeps need neither
     from torchscale.features.trace.cell_profiler import CellProfiler, ProfilerChoice

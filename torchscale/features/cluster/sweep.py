@@ -33,13 +33,13 @@ from torchscale.measure.context import PlannedRun, stop_on_signals
 from torchscale.measure.nodes import ClusterNode, NodeOptions, Planner, SweepNodes
 from torchscale.observer import Observer
 from torchscale.plan.expand import Plan
-from torchscale.report.text.labels import plural
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.processes.subprocesses import POLL_SECONDS
 from torchscale.util.redaction import redact
+from torchscale.util.words import plural
 
 
 def join_cluster(

@@ -25,10 +25,8 @@ from torchscale.report.text.figures import (
     state_value,
 )
 from torchscale.report.text.labels import (
-    and_others,
     batch_label,
     panel_title,
-    plural,
     short_batch,
     short_title,
     variants,
@@ -36,6 +34,7 @@ from torchscale.report.text.labels import (
 from torchscale.report.text.measurement import flag_text
 from torchscale.report.text.profile import finding_text
 from torchscale.schema.state import State
+from torchscale.util.words import and_others, plural
 
 _STYLE = {
     Tone.PLAIN: "",

@@ -18,8 +18,8 @@ from torchscale.features.cluster.nodes.messages import CheckStep, Description, F
 from torchscale.features.cluster.nodes.network import listen_as_leader
 from torchscale.launch.control import StopRequest
 from torchscale.observer import Observer
-from torchscale.report.text.labels import plural
 from torchscale.util.processes.subprocesses import POLL_SECONDS, adopt_orphans
+from torchscale.util.words import plural
 
 CarryOut = Callable[[Start | CheckStep], None]
 """Does what node 0 orders."""

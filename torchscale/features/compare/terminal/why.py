@@ -27,8 +27,8 @@ from torchscale.features.compare.text.why import (
     why_headline,
 )
 from torchscale.report.document import shortened
-from torchscale.report.text.labels import plural
 from torchscale.util.optional import optional
+from torchscale.util.words import plural
 
 _MAX_OPERATORS = 12
 """Half a screen; JSON has all."""

@@ -46,7 +46,6 @@ from torchscale.features.validate.run.probe import collective_ranks
 from torchscale.features.validate.run.validate import TIMEOUT_SECONDS, requirements_of, validate
 from torchscale.launch.control import StopRequest
 from torchscale.observer import SILENT, Observer
-from torchscale.report.text.labels import plural
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.node.fleet import (
     FleetNode,
@@ -61,6 +60,7 @@ from torchscale.schema.node.fleet import (
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.store.run_folder import RESULTS
 from torchscale.util.files import atomic_write_model, read_bounded
+from torchscale.util.words import plural
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -14,7 +14,6 @@ from torchscale.features.validate.acceptance.verdict import format_value
 from torchscale.features.validate.fleet.differences import checks_of
 from torchscale.features.validate.fleet.fleet import rail_name, slow_rail_text
 from torchscale.features.validate.terminal import PART_STYLES, print_fixes
-from torchscale.report.text.labels import plural
 from torchscale.schema.node.check import Check, Disposition, Status
 from torchscale.schema.node.fleet import (
     FleetFigure,
@@ -28,6 +27,7 @@ from torchscale.schema.node.fleet import (
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_bytes, format_percent, format_seconds
+from torchscale.util.words import plural
 
 _MAX_NAMED = 6
 """Nodes that are named one by one; of more the rest is counted."""

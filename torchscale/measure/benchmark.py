@@ -39,8 +39,9 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
 from torchscale.store.changes import launch_ends
+from torchscale.store.locations import default_directory
 from torchscale.store.resume import refuse_other_experiment
-from torchscale.store.run_folder import RunFolder, default_directory
+from torchscale.store.run_folder import RunFolder
 from torchscale.util.words import listed, plural
 
 if TYPE_CHECKING:  # imported where they are used: most sweeps need neither

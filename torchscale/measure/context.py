@@ -23,8 +23,8 @@ from torchscale.plan.named_machine import machine_named
 from torchscale.schema.node.machine import Machine
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
+from torchscale.store.locations import RESULTS
 from torchscale.store.lock import locked_folder
-from torchscale.store.run_folder import RESULTS
 from torchscale.util.processes.stop_signals import stop_signals
 from torchscale.util.processes.subprocesses import adopt_orphans
 from torchscale.util.redaction import redact, redact_model

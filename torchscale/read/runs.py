@@ -25,8 +25,8 @@ from torchscale.results.reader import read_summary
 from torchscale.schema.base import LAST_MOMENT
 from torchscale.schema.state import State
 from torchscale.schema.watch.report import JobState
+from torchscale.store.locations import RESULTS
 from torchscale.store.lock import is_locked
-from torchscale.store.run_folder import RESULTS
 from torchscale.util.words import plural
 
 _TO_RUN = (State.WAITING, State.PARTIAL, State.INTERRUPTED)

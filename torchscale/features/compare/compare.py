@@ -32,7 +32,7 @@ from torchscale.read.runs import run_by_name
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultSet
-from torchscale.store.run_folder import RESULTS
+from torchscale.store.locations import RESULTS
 from torchscale.util.units import format_percent
 from torchscale.util.words import listed, plural
 

@@ -58,7 +58,7 @@ from torchscale.schema.node.fleet import (
     SlowRail,
 )
 from torchscale.schema.node.probe import CollectiveFacts
-from torchscale.store.run_folder import RESULTS
+from torchscale.store.locations import RESULTS
 from torchscale.util.files import atomic_write_model, read_bounded
 from torchscale.util.words import plural
 

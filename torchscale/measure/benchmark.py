@@ -18,6 +18,7 @@ from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.control import StopRequest
 from torchscale.launch.machine import MachineDetection
 from torchscale.launch.prediction import predict_cells
+from torchscale.measure.checks import checked
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
 from torchscale.measure.listener import listening
 from torchscale.measure.nodes import ClusterNode, leading
@@ -30,7 +31,9 @@ from torchscale.plan.duration import (
     cell_progress,
     estimate_seconds,
 )
+from torchscale.plan.expand import make_plan
 from torchscale.plan.forecast import Forecast
+from torchscale.plan.named_machine import machine_named
 from torchscale.read.failures import failed_launches
 from torchscale.schema.cells.kinds import AnyCell, training_workload
 from torchscale.schema.cells.memory import PredictedMemory
@@ -150,7 +153,10 @@ def dry_run(
             for.
         StoreError: ``output_dir`` holds something that cannot be read.
     """
-    planned = plan_run(experiment, observer, hardware=hardware, detection=detection)
+    if hardware is None:
+        planned = plan_run(experiment, observer, detection=detection)
+    else:
+        planned = _plan_for(hardware, experiment, observer)
     directory = output_dir if output_dir is not None else default_directory(experiment)
     repeats = experiment.benchmark.repeats
     progress = tuple(
@@ -161,6 +167,13 @@ def dry_run(
     return DryRun(
         planned, _forecast(planned, predict, observer), directory, progress, problem, notes
     )
+
+
+def _plan_for(hardware: str, experiment: Experiment, observer: Observer) -> PlannedRun:
+    """The plan for a machine by its name."""
+    machine = machine_named(hardware)
+    plan = checked(make_plan(experiment, machine), experiment, observer)
+    return PlannedRun(experiment, machine, plan, hardware)
 
 
 def _ended(directory: Path, cell: AnyCell) -> dict[int, LaunchEnd]:

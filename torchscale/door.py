@@ -69,6 +69,9 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "hardware": "features.machine.hardware.report",
             "memory": "features.machine.memory.report",
         },
+        "nodes": {
+            "cluster": "features.cluster.sweep:join_cluster",
+        },
         "schemas": {
             "compare": "features.compare.export_schema:PUBLISHED",
             "predict": "features.decide.forecast.export_schema:PUBLISHED",

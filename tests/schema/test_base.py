@@ -13,8 +13,10 @@ import pytest
 from pydantic import Field, TypeAdapter, ValidationError, create_model
 
 import torchscale.features.bisect.state
+import torchscale.features.cluster.nodes.messages
 import torchscale.features.compare.history.records
 import torchscale.schema
+from torchscale.features.cluster.nodes.messages import Clock
 from torchscale.schema.base import (
     LAST_MOMENT,
     MAX_NAME,
@@ -34,7 +36,6 @@ from torchscale.schema.base import (
     Share,
 )
 from torchscale.schema.exports.base import Export
-from torchscale.schema.launch.nodes import Clock
 
 _OF_CONFIG = ("config", "model_options", "strategy", "steps")
 """Fields that have the form that a config has."""
@@ -51,6 +52,7 @@ def models() -> Iterator[type[Frozen]]:
         *found,
         torchscale.features.compare.history.records,
         torchscale.features.bisect.state,
+        torchscale.features.cluster.nodes.messages,
     ):
         for value in vars(module).values():
             if (

@@ -155,9 +155,9 @@ def benchmark(
         from torchscale.measure.ahead import started_ahead  # noqa: PLC0415
 
         ahead = context.with_resource(started_ahead(named.experiment, output_dir))
-    from torchscale.features.cluster.sweep import follow, join_cluster  # noqa: PLC0415
     from torchscale.measure import benchmark as run  # noqa: PLC0415
     from torchscale.measure.context import plan_run  # noqa: PLC0415
+    from torchscale.measure.nodes import NodeOptions, join_nodes  # noqa: PLC0415
 
     if dry_run:
         result = run.dry_run(
@@ -171,28 +171,20 @@ def benchmark(
         )
         _show_plan(result, as_json=as_json)
         return
-    experiment, cluster, token = join_cluster(
-        named.experiment,
-        nodes=nnodes,
-        node_rank=node_rank,
-        master=master,
-        token_file=token_file,
-        observer=TERMINAL,
+    experiment, node = join_nodes(
+        named.experiment, NodeOptions(nnodes, node_rank, master, token_file), TERMINAL
     )
-    if cluster is not None and ahead is not None:
+    if node is not None and ahead is not None:
         ahead.close()  # nodes of a cluster run launches together
         ahead = None
-    if cluster is not None and not cluster.is_leader:
-        raise typer.Exit(
-            follow(experiment, cluster, token, TERMINAL, partial(plan_run, detection=detection))
-        )
+    if node is not None and not node.is_leader:
+        raise typer.Exit(node.follow(experiment, TERMINAL, partial(plan_run, detection=detection)))
     outcome = run.benchmark(
         experiment,
         output_dir=output_dir,
         rerun=rerun,
         observer=SWEEP_TERMINAL,
-        cluster=cluster,
-        token=token,
+        node=node,
         detection=detection,
         ahead=ahead,
     )

@@ -15,7 +15,7 @@ from torchscale.launch.agents.forker import AgentForker, forks_ranks
 from torchscale.launch.environment import cpu_environment
 from torchscale.launch.machine import has_gpu_driver, usable_cores
 from torchscale.plan.expand import cpu_threads_per_rank
-from torchscale.store.run_folder import default_directory
+from torchscale.store.locations import default_directory
 
 GROUP = ".group"
 """Directory in the run folder, while a process runs that many launches use: what is handed to it,

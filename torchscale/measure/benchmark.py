@@ -14,14 +14,14 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.door import Slot
 from torchscale.errors import ExitCode, MachineError, StoreError
-from torchscale.features.cluster.cluster import Cluster
-from torchscale.features.cluster.sweep import leading
 from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.control import StopRequest
 from torchscale.launch.machine import MachineDetection
 from torchscale.launch.prediction import predict_cells
+from torchscale.measure.checks import checked
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
 from torchscale.measure.listener import listening
+from torchscale.measure.nodes import ClusterNode, leading
 from torchscale.measure.sweep import Sweep, SweepExports
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.duration import (
@@ -31,16 +31,19 @@ from torchscale.plan.duration import (
     cell_progress,
     estimate_seconds,
 )
+from torchscale.plan.expand import make_plan
 from torchscale.plan.forecast import Forecast
-from torchscale.report.text.labels import listed, plural
+from torchscale.plan.named_machine import machine_named
 from torchscale.schema.cells.kinds import AnyCell, training_workload
 from torchscale.schema.cells.memory import PredictedMemory
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
 from torchscale.store.changes import launch_ends
+from torchscale.store.locations import default_directory
 from torchscale.store.resume import refuse_other_experiment
-from torchscale.store.run_folder import RunFolder, default_directory
+from torchscale.store.run_folder import RunFolder
+from torchscale.util.words import listed, plural
 
 if TYPE_CHECKING:  # imported where they are used: most sweeps need neither
     from torchscale.features.trace.cell_profiler import CellProfiler, ProfilerChoice
@@ -140,7 +143,10 @@ def dry_run(
             for.
         StoreError: ``output_dir`` holds something that cannot be read.
     """
-    planned = plan_run(experiment, observer, hardware=hardware, detection=detection)
+    if hardware is None:
+        planned = plan_run(experiment, observer, detection=detection)
+    else:
+        planned = _plan_for(hardware, experiment, observer)
     directory = output_dir if output_dir is not None else default_directory(experiment)
     repeats = experiment.benchmark.repeats
     progress = tuple(
@@ -151,6 +157,13 @@ def dry_run(
     return DryRun(
         planned, _forecast(planned, predict, observer), directory, progress, problem, notes
     )
+
+
+def _plan_for(hardware: str, experiment: Experiment, observer: Observer) -> PlannedRun:
+    """The plan for a machine by its name."""
+    machine = machine_named(hardware)
+    plan = checked(make_plan(experiment, machine), experiment, observer)
+    return PlannedRun(experiment, machine, plan, hardware)
 
 
 def _ended(directory: Path, cell: AnyCell) -> dict[int, LaunchEnd]:
@@ -207,13 +220,12 @@ def benchmark(
     output_dir: Path | None = None,
     rerun: Rerun | None = None,
     observer: Observer = SILENT,
-    cluster: Cluster | None = None,
-    token: bytes = b"",
+    node: ClusterNode | None = None,
     detection: MachineDetection | None = None,
     ahead: AgentForker | None = None,
 ) -> BenchmarkOutcome:
-    """Measure what is still to be measured of an experiment; as node 0 of ``cluster``, over its
-    nodes.
+    """Measure what is still to be measured of an experiment; over several nodes as the
+    first of them.
 
     Launches that are complete in ``output_dir`` are kept. In the main thread, Ctrl-C and TERM stop
     the sweep after the running launch is ended; everything measured until then is kept.
@@ -223,8 +235,7 @@ def benchmark(
         output_dir: The run folder; ``results/<experiment_name>`` by default.
         rerun: Which complete launches are measured again.
         observer: Shows messages and launches.
-        cluster: Nodes, of which this is the first; ``None`` for this machine alone.
-        token: The secret that the nodes share.
+        node: The first of several nodes; ``None`` for this machine alone.
         detection: Detection of this machine, started before; by default it is started here.
         ahead: The process for its launches, if one was started before.
 
@@ -246,7 +257,7 @@ def benchmark(
     repeats = experiment.benchmark.repeats
     with measuring(directory) as stop:
         folder = RunFolder.create(directory, planned.experiment_file())
-        with leading(cluster, token, planned, stop, observer) as nodes:
+        with leading(node, planned, stop, observer) as nodes:
             sweep = Sweep(experiment, plan, folder, nodes, ahead)
             pending = sweep.prepare(rerun)
             for note in sweep.notes:

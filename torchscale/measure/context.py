@@ -19,12 +19,11 @@ from torchscale.launch.machine import MachineDetection, detect_machine
 from torchscale.measure.checks import checked
 from torchscale.observer import Observer
 from torchscale.plan.expand import Plan, make_plan
-from torchscale.plan.named_machine import machine_named
 from torchscale.schema.node.machine import Machine
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
+from torchscale.store.locations import RESULTS
 from torchscale.store.lock import locked_folder
-from torchscale.store.run_folder import RESULTS
 from torchscale.util.processes.stop_signals import stop_signals
 from torchscale.util.processes.subprocesses import adopt_orphans
 from torchscale.util.redaction import redact, redact_model
@@ -115,19 +114,18 @@ def plan_run(
     experiment: Experiment,
     observer: Observer,
     *,
-    hardware: str | None = None,
     detection: MachineDetection | None = None,
 ) -> PlannedRun:
-    """Plan an experiment for the machine at hand, or for one by name; its models and data are
-    checked. ``detection``: of the machine at hand, started before.
+    """Plan an experiment for the machine at hand; its models and data are checked. ``detection``:
+    of this machine, started before.
 
     Raises:
-        UsageError: there is no machine called ``hardware``.
         MachineError: as :func:`find_machine`, or the config asks for devices that are not there.
     """
-    machine = find_machine(observer, detection) if hardware is None else machine_named(hardware)
-    plan = checked(make_plan(experiment, machine), experiment, observer)
-    return PlannedRun(experiment, machine, plan, hardware or "")
+    machine = find_machine(observer, detection)
+    return PlannedRun(
+        experiment, machine, checked(make_plan(experiment, machine), experiment, observer)
+    )
 
 
 def timestamped(name: str, parent: Path = RESULTS) -> Path:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
-from torchscale.features.cluster.sweep import SweepNodes
 from torchscale.features.watch.job.script_launch import run_script
 from torchscale.launch.agents.elastic import ElasticLauncher
 from torchscale.launch.agents.forker import AgentForker, forks_ranks
@@ -17,6 +16,7 @@ from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
 from torchscale.launch.group import Group
 from torchscale.launch.torchrun import cell_environment, run_launch
 from torchscale.measure.ahead import GROUP, shares_processes
+from torchscale.measure.nodes import SweepNodes
 from torchscale.plan.expand import Plan
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell, model_key

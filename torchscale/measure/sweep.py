@@ -16,12 +16,12 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.config.sections import ProfilingSettings
-from torchscale.features.cluster.sweep import SweepNodes
 from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.control import StopRequest
 from torchscale.measure.ahead import shares_processes
 from torchscale.measure.launcher import Pending, in_order, open_launcher
 from torchscale.measure.listener import Listener
+from torchscale.measure.nodes import SweepNodes
 from torchscale.measure.summary_file import SummaryFile
 from torchscale.plan.duration import runs_again
 from torchscale.plan.expand import Plan

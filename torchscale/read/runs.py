@@ -19,14 +19,15 @@ from torchscale.features.watch.text import headline
 from torchscale.observer import SILENT, Observer
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import format_efficiency, samples_text
-from torchscale.report.text.labels import cell_label, plural
+from torchscale.report.text.labels import cell_label
 from torchscale.report.text.profile import stall_line
 from torchscale.results.reader import read_summary
 from torchscale.schema.base import LAST_MOMENT
 from torchscale.schema.state import State
 from torchscale.schema.watch.report import JobState
+from torchscale.store.locations import RESULTS
 from torchscale.store.lock import is_locked
-from torchscale.store.run_folder import RESULTS
+from torchscale.util.words import plural
 
 _TO_RUN = (State.WAITING, State.PARTIAL, State.INTERRUPTED)
 """States of cells that the same command would go on with."""

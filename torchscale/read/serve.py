@@ -21,7 +21,6 @@ from torchscale.report.figures.run import exported_run
 from torchscale.report.formats.html import render_html
 from torchscale.report.server import LOOPBACK, LivePage, make_server
 from torchscale.report.terminal.live import launch_label
-from torchscale.report.text.labels import plural
 from torchscale.results.reader import read_summary
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.store.changes import RunningLaunch, ended_launches, fingerprint, running_launch
@@ -29,6 +28,7 @@ from torchscale.store.lock import is_locked
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.gc import gc_paused
 from torchscale.util.units import format_coarse_seconds
+from torchscale.util.words import plural
 
 _RECENT_LAUNCHES = 20
 """The time left rests on these: enough for a steady median, and all of the session at hand."""

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from pydantic import RootModel
 
-from torchscale.config.experiment import Experiment
 from torchscale.errors import FileSystemError, OutputError, StoreError
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.launch.record import LaunchRecord
@@ -44,17 +43,10 @@ from torchscale.store.resume import (
 from torchscale.util.files import atomic_write_model, fsync_directory, leads_out, make_directory
 from torchscale.util.logs import clean_logs
 
-RESULTS = Path("results")
-"""Where run folders go unless a directory is named."""
 _LAUNCH_NAME = re.compile(r"^launch-(\d{1,6})$")
 _PROFILE_NAME = re.compile(r"^profile-(\d{1,6})$")
 PROFILED_ONLY = "profiled, not measured"
 """Why a cell that was profiled alone has no figures."""
-
-
-def default_directory(experiment: Experiment) -> Path:
-    """``results/<experiment_name>``."""
-    return RESULTS / experiment.experiment_name
 
 
 def load_run(directory: Path) -> Run:

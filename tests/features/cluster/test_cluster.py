@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-from pathlib import Path
-
 import pytest
 
 from torchscale.errors import UsageError
 from torchscale.features.cluster.cluster import (
     Cluster,
-    ClusterOptions,
     find_cluster,
     first_host,
-    parse_master,
-    read_token,
 )
-from torchscale.util import redaction
-from torchscale.util.redaction import redact_text
+from torchscale.measure.nodes import COUNT_VARIABLES, NodeOptions
 
-TOKEN = "5d41402abc4b2a76b9719d911017c592"  # noqa: S105 - of nobody
-NONE = ClusterOptions()
+NONE = NodeOptions()
 TORCHRUN = {
     "PET_NNODES": "3",
     "PET_NODE_RANK": "2",
@@ -61,7 +52,7 @@ OPEN_MPI = {
 )
 def test_an_environment_describes_the_cluster(env: dict[str, str], expected: Cluster) -> None:
     assert find_cluster(NONE, None, env) == expected
-    assert find_cluster(ClusterOptions(nodes=1), None, env) is None  # one node was asked for
+    assert find_cluster(NodeOptions(nodes=1), None, env) is None  # one node was asked for
 
 
 @pytest.mark.parametrize(
@@ -80,41 +71,48 @@ def test_one_node_is_no_cluster(env: dict[str, str]) -> None:
     assert find_cluster(NONE, None, env) is None
 
 
+@pytest.mark.parametrize("env", [TORCHRUN, SLURM, SKYPILOT, OPEN_MPI])
+def test_without_a_number_of_nodes_nothing_is_asked(env: dict[str, str]) -> None:
+    (number,) = env.keys() & set(COUNT_VARIABLES)
+    rest = {name: value for name, value in env.items() if name != number}
+    assert find_cluster(NONE, None, rest) is None
+
+
 def test_options_win_over_the_environment() -> None:
-    given = ClusterOptions(nodes=2, node_rank=1, master="10.1.1.1:4000")
+    given = NodeOptions(nodes=2, node_rank=1, master="10.1.1.1:4000")
     assert find_cluster(given, None, {}) == Cluster(2, 1, "10.1.1.1", 4000)
     assert find_cluster(given, None, TORCHRUN) == Cluster(2, 1, "10.1.1.1", 4000)
-    moved = find_cluster(ClusterOptions(master="10.1.1.1:4000"), None, TORCHRUN)
+    moved = find_cluster(NodeOptions(master="10.1.1.1:4000"), None, TORCHRUN)
     assert moved == Cluster(3, 2, "10.1.1.1", 4000, "PET_*")
-    assert find_cluster(ClusterOptions(node_rank=0, master="a"), 2, {}) == Cluster(2, 0, "a", 29500)
+    assert find_cluster(NodeOptions(node_rank=0, master="a"), 2, {}) == Cluster(2, 0, "a", 29500)
 
 
 @pytest.mark.parametrize(
     ("options", "nodes", "env", "message"),
     [
-        (ClusterOptions(nodes=2), None, {}, "which one is this"),
+        (NodeOptions(nodes=2), None, {}, "which one is this"),
         (NONE, 2, {}, "which one is this"),
-        (ClusterOptions(nodes=2, node_rank=0), None, {}, "--master HOST:PORT"),
+        (NodeOptions(nodes=2, node_rank=0), None, {}, "--master HOST:PORT"),
         (
-            ClusterOptions(nodes=2, node_rank=2, master="a"),
+            NodeOptions(nodes=2, node_rank=2, master="a"),
             None,
             {},
             "--node-rank 2: expected 0 to 1",
         ),
         (
-            ClusterOptions(nodes=2, node_rank=-1, master="a"),
+            NodeOptions(nodes=2, node_rank=-1, master="a"),
             None,
             {},
             "--node-rank -1: expected 0 to 1",
         ),
-        (ClusterOptions(nodes=0, node_rank=0, master="a"), None, {}, "--nnodes 0"),
-        (ClusterOptions(nodes=9999, node_rank=0, master="a"), None, {}, "--nnodes 9999"),
-        (ClusterOptions(nodes=2, node_rank=0, master="localhost:1"), None, {}, "loopback"),
-        (ClusterOptions(nodes=2, node_rank=1, master="127.0.0.9:1"), None, {}, "loopback"),
-        (ClusterOptions(nodes=2, node_rank=1, master="[::1]:1"), None, {}, "loopback"),
-        (ClusterOptions(node_rank=1), None, {}, "--node-rank 1 is for several nodes"),
-        (ClusterOptions(nodes=1, master="a:1"), None, {}, "--master a:1 is for several nodes"),
-        (ClusterOptions(nodes=2), None, TORCHRUN, "PET_* says 3"),
+        (NodeOptions(nodes=0, node_rank=0, master="a"), None, {}, "--nnodes 0"),
+        (NodeOptions(nodes=9999, node_rank=0, master="a"), None, {}, "--nnodes 9999"),
+        (NodeOptions(nodes=2, node_rank=0, master="localhost:1"), None, {}, "loopback"),
+        (NodeOptions(nodes=2, node_rank=1, master="127.0.0.9:1"), None, {}, "loopback"),
+        (NodeOptions(nodes=2, node_rank=1, master="[::1]:1"), None, {}, "loopback"),
+        (NodeOptions(node_rank=1), None, {}, "--node-rank 1 is for several nodes"),
+        (NodeOptions(nodes=1, master="a:1"), None, {}, "--master a:1 is for several nodes"),
+        (NodeOptions(nodes=2), None, TORCHRUN, "PET_* says 3"),
         (NONE, None, {**TORCHRUN, "PET_NNODES": "1:4"}, "PET_NNODES=1:4"),
         (NONE, None, {**TORCHRUN, "PET_NODE_RANK": "x"}, "PET_NODE_RANK=x"),
         (NONE, None, {**TORCHRUN, "PET_NODE_RANK": "-1"}, "PET_NODE_RANK=-1"),
@@ -124,7 +122,7 @@ def test_options_win_over_the_environment() -> None:
         (NONE, None, {**TORCHRUN, "PET_NNODES": "9" * 18}, "999: expected 1 to 1024"),
         (NONE, None, {**TORCHRUN, "PET_MASTER_PORT": "65536"}, "PET_MASTER_PORT=65536: expected"),
         (
-            ClusterOptions(nodes=2, node_rank=1),
+            NodeOptions(nodes=2, node_rank=1),
             None,
             {"MASTER_ADDR": "n0", "MASTER_PORT": "99999"},
             "MASTER_PORT=99999: expected a port up to 65535",
@@ -136,32 +134,11 @@ def test_options_win_over_the_environment() -> None:
     ],
 )
 def test_what_is_missing_or_wrong_is_named(
-    options: ClusterOptions, nodes: int | None, env: dict[str, str], message: str
+    options: NodeOptions, nodes: int | None, env: dict[str, str], message: str
 ) -> None:
     with pytest.raises(UsageError) as raised:
         find_cluster(options, nodes, env)
     assert message in f"{raised.value.message} {raised.value.hint}"
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("n0:1", ("n0", 1)),
-        ("n0", ("n0", 29500)),
-        ("10.0.0.1:65535", ("10.0.0.1", 65535)),
-        ("[fe80::1]:7", ("fe80::1", 7)),
-    ],
-)
-def test_a_master_has_a_host_and_a_port(text: str, expected: tuple[str, int]) -> None:
-    assert parse_master(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["", ":1", "a:0", "a:65536", "a:b", "a b:1", "fe80::1", "http://a:1", "a:1:2"]
-)
-def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="expected HOST:PORT"):
-        parse_master(text)
 
 
 @pytest.mark.parametrize(
@@ -176,100 +153,3 @@ def test_anything_else_is_refused(text: str) -> None:
 )
 def test_the_first_host_of_a_slurm_list(nodelist: str, host: str | None) -> None:
     assert first_host(nodelist) == host
-
-
-@pytest.fixture(autouse=True)
-def _nothing_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redaction, "_noted", set())
-
-
-def test_the_token_is_read_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHSCALE_TOKEN", "0c9e4b7f13a8d265")
-    assert read_token(None) == b"0c9e4b7f13a8d265"
-    with pytest.raises(
-        UsageError, match="TORCHSCALE_TOKEN is not set"
-    ):  # it has left the environment
-        read_token(None)
-    path = tmp_path / "token"
-    path.write_text(f"{TOKEN}\n")
-    assert read_token(path) == TOKEN.encode()
-    assert TOKEN not in redact_text(f"refused {TOKEN}")
-
-
-@pytest.mark.parametrize("content", [b"short", b"\xff" * 20, b"z" * 5000])
-def test_a_bad_token_file_is_named(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "token"
-    path.write_bytes(content)
-    with pytest.raises(UsageError, match="--token-file"):
-        read_token(path)
-    with pytest.raises(UsageError, match="No such file"):
-        read_token(tmp_path / "none")
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["x" * 24, "abcdefghijklmnop", "0123456789abcdef", "passwordpassword", "abcabcabcabcabcabc",
-     "zyxwvutsrqponmlk", "aaaaaaaabbbbbbbb", "0101101001110101", "password12345678"],
-)  # fmt: skip
-def test_a_token_that_is_easily_guessed_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "token"
-    path.write_text(text)
-    with pytest.raises(UsageError, match="easily guessed"):
-        read_token(path)
-
-
-def test_random_tokens_are_taken(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    for text in ["3be1a07f94c2d856", "correct-horse-battery", *(secrets.token_hex(16),) * 50]:
-        path.write_text(text)
-        assert read_token(path) == text.encode()
-
-
-@pytest.mark.parametrize("mode", [0o666, 0o660, 0o620, 0o602, 0o622, 0o777])
-def test_a_token_that_others_can_write_is_refused(tmp_path: Path, mode: int) -> None:
-    path = tmp_path / "token"
-    path.write_text(TOKEN)
-    path.chmod(mode)
-    with pytest.raises(UsageError, match=f"mode {mode:04o} lets others write it"):
-        read_token(path)
-
-
-@pytest.mark.parametrize(
-    ("mode", "warned"), [(0o600, 0), (0o400, 0), (0o440, 0), (0o644, 1), (0o444, 1)]
-)
-def test_one_that_all_can_read_is_taken_with_a_warning(
-    tmp_path: Path, mode: int, warned: int
-) -> None:
-    path = tmp_path / "token"
-    path.write_text(TOKEN)
-    path.chmod(mode)
-    said: list[str] = []
-    if os.access(path, os.R_OK):
-        assert read_token(path, said.append) == TOKEN.encode()
-    assert len(said) == warned
-    assert all(f"mode {mode:04o}" in text for text in said)
-
-
-def test_a_secret_of_kubernetes_is_taken_through_its_links(tmp_path: Path) -> None:
-    """The kubelet mounts a folder of mode 1777 with links to one of mode 0755."""
-    tmp_path.chmod(0o1777)
-    (tmp_path / "..2026").mkdir(mode=0o755)
-    (tmp_path / "..2026" / "token").write_text(TOKEN)
-    (tmp_path / "..2026" / "token").chmod(0o440)
-    (tmp_path / "..data").symlink_to("..2026")
-    (tmp_path / "token").symlink_to("..data/token")
-    said: list[str] = []
-    assert read_token(tmp_path / "token", said.append) == TOKEN.encode()
-    assert not said
-
-
-def test_a_token_in_a_folder_where_all_can_exchange_it_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "open" / "token"
-    path.parent.mkdir()
-    path.write_text(TOKEN)
-    path.chmod(0o600)
-    path.parent.chmod(0o777)
-    with pytest.raises(UsageError, match="everybody can exchange"):
-        read_token(path)
-    path.parent.chmod(0o1777)
-    assert read_token(path) == TOKEN.encode()

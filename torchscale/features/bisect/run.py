@@ -36,7 +36,7 @@ from torchscale.features.bisect.verdict import NOT_BUILT, describe, format_cost
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import measuring
 from torchscale.observer import SILENT, Observer
-from torchscale.store.run_folder import RESULTS
+from torchscale.store.locations import RESULTS
 from torchscale.util.redaction import redact_arguments, redact_model
 from torchscale.util.text import program_name, shown_bytes
 from torchscale.util.units import format_percent

@@ -3,48 +3,20 @@ environment."""
 
 from __future__ import annotations
 
-import ipaddress
-import itertools
-import os
 import re
-import shlex
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from torchscale.config.sections import MAX_NODES
 from torchscale.errors import UsageError
-from torchscale.util.files import read_bounded
-from torchscale.util.redaction import note_values
+from torchscale.features.cluster.master import DEFAULT_PORT, LAST_PORT, is_loopback, parse_master
+from torchscale.measure.nodes import NodeOptions
 
-TOKEN_VARIABLE = "TORCHSCALE_TOKEN"  # noqa: S105 - the name of the variable
-"""Environment variable with the secret that all nodes of a sweep share."""
-DEFAULT_PORT = 29500
-"""torchrun's default port for its first node."""
 _TORCHRUN_VARIABLES = "PET_*"
-_MIN_TOKEN_CHARACTERS = 16
-"""Who records a handshake can try tokens offline: 16 random characters of 6 bits are beyond
-that."""
-_MIN_SURPRISES = 12
-"""Characters that do not follow from those before: one of 16 random hexadecimal digits in sixty
-does, so that fewer than 12 never happen; ``xxxx…``, ``abcdefgh…`` and ``passwordpassword`` have 2
-to 10."""
-_MAX_TOKEN_BYTES = 4096
 _SLURM_PORTS = (20_000, 20_000)
 """First port and their number, as Slurm's examples for torchrun use them: two jobs on a node get
 two ports."""
 _FIRST_HOST = re.compile(r"([^,\[]+)(?:\[(\d+)[^\]]*\]([^,]*))?")
-
-
-@dataclass(frozen=True)
-class ClusterOptions:
-    """What the command line says about the cluster; ``None`` was not given."""
-
-    nodes: int | None = None
-    node_rank: int | None = None
-    master: str | None = None
-    token_file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -95,9 +67,7 @@ class _Found:
     port: int | None = None
 
 
-def find_cluster(
-    options: ClusterOptions, nodes: int | None, env: Mapping[str, str]
-) -> Cluster | None:
+def find_cluster(options: NodeOptions, nodes: int | None, env: Mapping[str, str]) -> Cluster | None:
     """The cluster of a sweep; ``None`` for a single node.
 
     Args:
@@ -147,7 +117,7 @@ def find_cluster(
     return Cluster(count, node_rank, host, port, source)
 
 
-def _refuse_options_of_several(options: ClusterOptions) -> None:
+def _refuse_options_of_several(options: NodeOptions) -> None:
     given = {
         "--node-rank": options.node_rank,
         "--master": options.master,
@@ -184,123 +154,6 @@ def _master(text: str | None, found: _Found | None, env: Mapping[str, str]) -> t
             hint="use node 0's address in the network of the nodes (`ip -brief address`)",
         )
     return host, port
-
-
-def parse_master(text: str) -> tuple[str, int]:
-    """Host and port of ``HOST``, ``HOST:PORT`` or ``[ADDRESS]:PORT``.
-
-    Raises:
-        UsageError: it is none of these.
-    """
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:/\[\]]+))(?::([0-9]{1,5}))?", text)
-    port = int(match[3] or DEFAULT_PORT) if match is not None else 0
-    if match is None or not 1 <= port <= _LAST_PORT:
-        raise UsageError(f"--master {text}: expected HOST:PORT", hint="for example 10.0.0.1:29500")
-    return match[1] or match[2], port
-
-
-def is_loopback(host: str) -> bool:
-    """Whether ``host`` names the machine it is used on."""
-    if host.lower() in ("localhost", "localhost.localdomain"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def read_token(path: Path | None, warn: Callable[[str], None] = lambda _: None) -> bytes:
-    """The secret that all nodes share: the content of ``path``, else of the variable
-    :data:`TOKEN_VARIABLE`, which is removed from this process's environment, so that no process of
-    a launch has it.
-
-    Args:
-        path: The file.
-        warn: Called with a text if all users of this machine can read the file. That is no error:
-            Kubernetes mounts Secrets so.
-
-    Raises:
-        UsageError: there is none, it cannot be read, it is too short or easily guessed, or others
-            can write the file.
-    """
-    variable = os.environ.pop(TOKEN_VARIABLE, "")
-    hint = (
-        "write the same secret on every node: `(umask 077; openssl rand -hex 32 > token)`, then "
-        f"--token-file token or {TOKEN_VARIABLE}=$(cat token)"
-    )
-    if path is None:
-        text, origin = variable.strip(), TOKEN_VARIABLE
-        if not text:
-            raise UsageError(
-                f"{TOKEN_VARIABLE} is not set and --token-file is not given", hint=hint
-            )
-    else:
-        origin = f"--token-file {path}"
-        try:
-            _check_access(path, origin, warn)
-            text = read_bounded(path, _MAX_TOKEN_BYTES).decode().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason: str | None = "not text"
-            if isinstance(error, OSError):
-                reason = error.strerror
-            raise UsageError(f"{origin}: {reason or error}", hint=hint) from error
-    if len(text) < _MIN_TOKEN_CHARACTERS:
-        raise UsageError(
-            f"{origin}: {len(text)} characters; a token has at least {_MIN_TOKEN_CHARACTERS}, "
-            "chosen at random",
-            hint=hint,
-        )
-    if _surprises(text) < _MIN_SURPRISES:
-        raise UsageError(f"{origin}: easily guessed; a token is chosen at random", hint=hint)
-    note_values([text])
-    return text.encode()
-
-
-def _check_access(path: Path, origin: str, warn: Callable[[str], None]) -> None:
-    """Who else can use the file of a token. Who can write it chooses the secret, so this is an
-    error, as it is to sshd. Who can read it, can join the sweep: group members are let, and of all
-    users there is a warning, unless the file was mounted to be read alone, as Secrets are.
-
-    Raises:
-        UsageError: others can write the file or exchange it.
-        OSError: it cannot be looked at.
-    """
-    mode = path.stat().st_mode
-    name = shlex.quote(str(path))
-    if not stat.S_ISREG(mode):
-        return
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(
-            f"{origin}: mode {stat.S_IMODE(mode):04o} lets others write it",
-            hint=f"chmod 600 {name}, and make a new token if others use this machine",
-        )
-    directory = path.resolve().parent
-    above = directory.stat().st_mode
-    if above & stat.S_IWOTH and not above & stat.S_ISVTX:
-        raise UsageError(
-            f"{origin}: everybody can exchange files of {directory} (mode "
-            f"{stat.S_IMODE(above):04o})",
-            hint=f"chmod o-w {shlex.quote(str(directory))}, or keep the token elsewhere",
-        )
-    if mode & stat.S_IROTH and not os.statvfs(path).f_flag & os.ST_RDONLY:
-        warn(
-            f"{origin}: all users of this machine can read it (mode {stat.S_IMODE(mode):04o}); "
-            f"chmod 600 {name}"
-        )
-
-
-def _surprises(text: str) -> int:
-    """Characters that neither go on as those before (``aaa``, ``abc``, ``321``) nor end three that
-    were there already."""
-    codes = [ord(char) for char in text.lower()]
-    steps = [after - before for before, after in itertools.pairwise(codes)]
-    found, seen = min(2, len(codes)), set[tuple[int, ...]]()
-    for place in range(2, len(codes)):
-        three = tuple(codes[place - 2 : place + 1])
-        goes_on = steps[place - 1] == steps[place - 2] and abs(steps[place - 1]) <= 1
-        found += not goes_on and three not in seen
-        seen.add(three)
-    return found
 
 
 def _from_torchrun(env: Mapping[str, str]) -> _Found | None:
@@ -406,9 +259,6 @@ def _port(env: Mapping[str, str], name: str) -> int | None:
         UsageError: the variable is set to something else than a port.
     """
     port = _number(env, name)
-    if port is not None and port > _LAST_PORT:
-        raise UsageError(f"{name}={port}: expected a port up to {_LAST_PORT}")
+    if port is not None and port > LAST_PORT:
+        raise UsageError(f"{name}={port}: expected a port up to {LAST_PORT}")
     return port
-
-
-_LAST_PORT = 65535

@@ -9,14 +9,16 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError, TorchscaleError
-from torchscale.features.cluster.cluster import Cluster, ClusterOptions, find_cluster, read_token
+from torchscale.features.cluster.cluster import Cluster, find_cluster
 from torchscale.features.cluster.nodes.follower import Follower
 from torchscale.features.cluster.nodes.launch import run_over_nodes, run_part
 from torchscale.features.cluster.nodes.leader import Leader
+from torchscale.features.cluster.nodes.messages import CheckStep, NodeDescription, Start
 from torchscale.features.cluster.nodes.participation import (
     CarryOut,
     Conclusion,
@@ -25,57 +27,89 @@ from torchscale.features.cluster.nodes.participation import (
     lead_nodes,
     show_notes,
 )
+from torchscale.features.cluster.token import read_token
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.measure.context import PlannedRun, plan_run, stop_on_signals
-from torchscale.observer import SILENT, Observer
+from torchscale.measure.context import PlannedRun, stop_on_signals
+from torchscale.measure.nodes import ClusterNode, NodeOptions, Planner, SweepNodes
+from torchscale.observer import Observer
 from torchscale.plan.expand import Plan
-from torchscale.report.text.labels import plural
 from torchscale.schema.cells.kinds import AnyCell
-from torchscale.schema.launch.nodes import CheckStep, NodeDescription, Start
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.processes.subprocesses import POLL_SECONDS
 from torchscale.util.redaction import redact
-
-Planner = Callable[[Experiment, Observer], PlannedRun]
-"""Plans an experiment for the machine at hand."""
+from torchscale.util.words import plural
 
 
 def join_cluster(
-    experiment: Experiment,
-    *,
-    nodes: int | None = None,
-    node_rank: int | None = None,
-    master: str | None = None,
-    token_file: Path | None = None,
-    observer: Observer = SILENT,
-) -> tuple[Experiment, Cluster | None, bytes]:
-    """The experiment with the number of its nodes, which node this is, and the nodes' token. On a
-    single node: the experiment as it is, ``None`` and nothing.
-
-    Args:
-        experiment: The experiment, whose ``launch.nodes`` counts where ``nodes`` is not given.
-        nodes, node_rank, master: Which node of which cluster this is; what is not given is looked
-            for in the environment.
-        token_file: Holds the nodes' secret; by default ``TORCHSCALE_TOKEN`` does.
-        observer: Shows who else can read it.
-
-    Raises:
-        UsageError: an option or variable is missing or wrong.
-    """
+    experiment: Experiment, options: NodeOptions, observer: Observer
+) -> tuple[Experiment, ClusterNode | None]:
+    """As :func:`torchscale.measure.nodes.join_nodes`."""
     asked = experiment.launch.nodes if "nodes" in experiment.launch.model_fields_set else None
-    options = ClusterOptions(nodes, node_rank, master, token_file)
     cluster = find_cluster(options, asked, os.environ)
     if cluster is None:
-        return experiment, None, b""
-    token = read_token(token_file, lambda text: observer.note(f"warning: {text}"))
+        return experiment, None
+    token = read_token(options.token_file, lambda text: observer.note(f"warning: {text}"))
     launch = experiment.launch.model_copy(update={"nodes": cluster.nodes})
-    return experiment.model_copy(update={"launch": launch}), cluster, token
+    return experiment.model_copy(update={"launch": launch}), _Node(cluster, token)
 
 
-class SweepNodes:
-    """The nodes of a sweep, as the loop over its launches needs them."""
+@dataclass(frozen=True)
+class _Node:
+    """A node of a sweep, with the secret of all."""
+
+    cluster: Cluster
+    token: bytes = field(repr=False)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this is node 0."""
+        return self.cluster.is_leader
+
+    @contextmanager
+    def lead(
+        self, planned: PlannedRun, stop: StopRequest, observer: Observer
+    ) -> Iterator[SweepNodes]:
+        """Lead the others."""
+        settings, description = planned.experiment.launch, describe_node(planned)
+        leading = lead_nodes(
+            self.cluster, self.token, description, settings, stop=stop, observer=observer
+        )
+        with leading as (leader, conclusion):
+            nodes = _LedNodes(leader, planned.plan, observer, conclusion)
+            nodes.update()
+            missing = leader.missing()
+            if missing and not stop.asked:
+                observer.note(
+                    f"warning: {'; '.join(missing)} within {settings.join_timeout_seconds:g} s; "
+                    f"measuring what {plural(leader.available, 'node')} can"
+                )
+            yield nodes
+
+    def follow(self, experiment: Experiment, observer: Observer, make: Planner) -> ExitCode | int:
+        """Take part as another node than the first."""
+
+        def prepare(follower: Follower, stop: StopRequest) -> Participation:
+            planned = _planned(make, experiment, follower, observer)
+            return Participation(
+                name=experiment.experiment_name,
+                description=describe_node(planned),
+                begin=lambda: _runner(planned, follower, stop, observer),
+            )
+
+        return follow_node_0(
+            self.cluster,
+            self.token,
+            experiment.launch,
+            stopping=stop_on_signals(),
+            observer=observer,
+            prepare=prepare,
+        )
+
+
+class _LedNodes:
+    """The nodes of a sweep that this one leads."""
 
     def __init__(
         self, leader: Leader, plan: Plan, observer: Observer, conclusion: Conclusion
@@ -136,72 +170,6 @@ class SweepNodes:
                 f"{plural(len(self._put_off), 'cell')} could not be measured for lack of nodes: "
                 f"{'; '.join(self._leader.missing())}. The same command on every node continues"
             )
-
-
-@contextmanager
-def leading(
-    cluster: Cluster | None,
-    token: bytes,
-    planned: PlannedRun,
-    stop: StopRequest,
-    observer: Observer,
-) -> Iterator[SweepNodes | None]:
-    """Wait for the other nodes, check them, and let them go at the end, whatever it is; ``None``
-    without a cluster.
-
-    Raises:
-        UsageError: the address that they connect to cannot be used.
-        MachineError: they do not fit together; nothing was started.
-    """
-    if cluster is None:
-        yield None
-        return
-    settings, description = planned.experiment.launch, describe_node(planned)
-    leading_nodes = lead_nodes(cluster, token, description, settings, stop=stop, observer=observer)
-    with leading_nodes as (leader, conclusion):
-        nodes = SweepNodes(leader, planned.plan, observer, conclusion)
-        nodes.update()
-        missing = leader.missing()
-        if missing and not stop.asked:
-            observer.note(
-                f"warning: {'; '.join(missing)} within {settings.join_timeout_seconds:g} s; "
-                f"measuring what {plural(leader.available, 'node')} can"
-            )
-        yield nodes
-
-
-def follow(
-    experiment: Experiment,
-    cluster: Cluster,
-    token: bytes,
-    observer: Observer,
-    make: Planner = plan_run,
-) -> ExitCode | int:
-    """Take part in a sweep as another node than the first, until it ends. Returns the exit code:
-    that of node 0, where it says so. ``make`` plans the experiment as node 0 does.
-
-    Raises:
-        MachineError: node 0 cannot be reached or refuses this node, or the connection to it is
-            lost.
-        TorchscaleError: this node cannot take part; node 0 is told.
-    """
-
-    def prepare(follower: Follower, stop: StopRequest) -> Participation:
-        planned = _planned(make, experiment, follower, observer)
-        return Participation(
-            name=experiment.experiment_name,
-            description=describe_node(planned),
-            begin=lambda: _runner(planned, follower, stop, observer),
-        )
-
-    return follow_node_0(
-        cluster,
-        token,
-        experiment.launch,
-        stopping=stop_on_signals(),
-        observer=observer,
-        prepare=prepare,
-    )
 
 
 def _planned(

@@ -18,8 +18,6 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError, UsageError
-from torchscale.features.cluster.cluster import Cluster
-from torchscale.features.cluster.sweep import leading
 from torchscale.measure.checks import checked, disk_problem
 from torchscale.measure.context import (
     PlannedRun,
@@ -29,6 +27,7 @@ from torchscale.measure.context import (
     timestamped,
 )
 from torchscale.measure.listener import listening
+from torchscale.measure.nodes import ClusterNode, leading
 from torchscale.measure.sweep import Sweep
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.expand import Plan, make_plan
@@ -86,18 +85,16 @@ def measure_collectives(
     *,
     output_dir: Path | None = None,
     observer: Observer = SILENT,
-    cluster: Cluster | None = None,
-    token: bytes = b"",
+    node: ClusterNode | None = None,
 ) -> CollectivesOutcome:
-    """Measure collectives over sizes, checking every element of every result; as node 0 of
-    ``cluster``, over its nodes.
+    """Measure collectives over sizes, checking every element of every result; over several
+    nodes as the first of them.
 
     Args:
         experiment: Experiment with ``measure: [collectives]``.
         output_dir: A run folder, new or to be joined; ``results/collectives-<time>`` by default.
         observer: Shows messages and launches.
-        cluster: Nodes, of which this is the first; ``None`` for this machine alone.
-        token: The secret that the nodes share.
+        node: The first of several nodes; ``None`` for this machine alone.
 
     Raises:
         UsageError: the address for the other nodes cannot be used.
@@ -114,7 +111,7 @@ def measure_collectives(
             directory, cells, interrupted, replace(summary, in_plan_order=cells)
         )
 
-    return _measure(experiment, directory, observer, outcome, cluster=cluster, token=token)
+    return _measure(experiment, directory, observer, outcome, node=node)
 
 
 def measure_hardware(
@@ -199,8 +196,7 @@ def _measure(
     observer: Observer,
     make: Callable[[RunSummary, Plan, bool], Outcome],
     *,
-    cluster: Cluster | None = None,
-    token: bytes = b"",
+    node: ClusterNode | None = None,
 ) -> Outcome:
     """Measure the plan's cells anew into a folder, which keeps its other cells; earlier launches of
     the same cells are set aside. ``make`` makes the outcome of the summary, the plan, and whether
@@ -209,7 +205,7 @@ def _measure(
     plan = planned.plan
     with measuring(directory) as stop:
         folder = RunFolder.join(directory, planned.experiment_file())
-        with leading(cluster, token, planned, stop, observer) as nodes:
+        with leading(node, planned, stop, observer) as nodes:
             sweep = Sweep(planned.experiment, plan, folder, nodes)
             pending = sweep.prepare(Rerun.ALL)
             for note in sweep.notes:

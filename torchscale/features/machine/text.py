@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
 from torchscale.analysis.summary.machine import MemorySummary
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
-from torchscale.report.text.labels import from_to, listed, plural
 from torchscale.util.units import (
     format_byte_rate,
     format_bytes,
@@ -16,6 +15,7 @@ from torchscale.util.units import (
     format_percent,
     format_seconds,
 )
+from torchscale.util.words import from_to, listed, plural
 
 
 def format_fit(curve: Curve) -> str:

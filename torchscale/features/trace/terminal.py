@@ -16,7 +16,6 @@ from torchscale.features.trace.sections.section import (
 )
 from torchscale.report.document import Block, Document, Paragraph, Section, Table, only_if
 from torchscale.report.formats.console import print_blocks, print_document
-from torchscale.report.text.labels import plural
 from torchscale.report.text.profile import (
     MIN_GAIN_PERCENT,
     finding_text,
@@ -26,6 +25,7 @@ from torchscale.report.text.profile import (
 )
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Finding
+from torchscale.util.words import plural
 
 _MAX_OPERATIONS = 10
 """Rows of operations, those with most time: half a screen; the report has all."""

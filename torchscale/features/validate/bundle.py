@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from torchscale.config.choices import ReportFormat
 from torchscale.errors import MachineError, UsageError
 from torchscale.features.validate.bundle_file import (
     MANIFEST,
@@ -26,7 +25,7 @@ from torchscale.features.validate.health.disposition import NODE
 from torchscale.features.validate.health.node import validate_facts, verdict_of
 from torchscale.features.validate.health.required import Requirements
 from torchscale.observer import SILENT, Observer
-from torchscale.read.rendering import render_document
+from torchscale.report.formats.html import render_html
 from torchscale.schema.node.check import Status, Validation
 from torchscale.util.redaction import redact_model
 from torchscale.util.signing import sign, signer_of
@@ -46,6 +45,8 @@ def write_bundle(
         MachineError: ssh-keygen is not installed.
         OutputError: ``path`` cannot be written.
     """
+    from torchscale.report.formats.pdf import render_pdf  # noqa: PLC0415 - loads system libraries
+
     validation = redact_model(validation)
     facts = validation.facts
     hostname = facts.host.hostname if facts.host is not None else "unknown"
@@ -53,10 +54,10 @@ def write_bundle(
     document = validation_document(validation, hostname, created_at)
     files = {
         _VALIDATION: validation.model_dump_json(indent=1).encode(),
-        "report.html": render_document(ReportFormat.HTML, document),
+        "report.html": render_html(document).encode(),
     }
     try:
-        files["report.pdf"] = render_document(ReportFormat.PDF, document)
+        files["report.pdf"] = render_pdf(document)
     except MachineError as error:
         observer.note(f"warning: the bundle has no PDF: {error.message}")
     manifest = manifest_of(

@@ -12,11 +12,11 @@ from torchscale.features.watch.text import format_dollars, headline
 from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document
 from torchscale.report.text.failure import autopsy_lines
-from torchscale.report.text.labels import plural
 from torchscale.report.text.profile import not_judged
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
+from torchscale.util.words import plural
 
 
 def print_watch(report: WatchReport, console: Console) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from torchscale.report.text.labels import plural
 from torchscale.schema.watch.report import JobTime, WatchReport
 from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
+from torchscale.util.words import plural
 
 _PARTS = {
     "steps": "productive steps",

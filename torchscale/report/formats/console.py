@@ -34,8 +34,8 @@ from torchscale.report.document import (
     TableValue,
     Tone,
 )
-from torchscale.report.text.labels import in_brackets, plural
 from torchscale.util.text import strip_control
+from torchscale.util.words import in_brackets, plural
 
 MAX_ROWS = 60
 """Rows of a table of a document, which other formats have whole: about two screens."""

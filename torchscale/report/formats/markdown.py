@@ -18,8 +18,8 @@ from torchscale.report.document import (
     Table,
     only_if,
 )
-from torchscale.report.text.labels import in_brackets
 from torchscale.util.text import strip_control
+from torchscale.util.words import in_brackets
 
 MAX_SUMMARY_LINES = 60
 """Maximum number of lines of a summary: a screen of a pull request."""

@@ -33,10 +33,11 @@ from torchscale.report.text.figures import (
     state_tone,
     state_value,
 )
-from torchscale.report.text.labels import format_range, identity_columns, identity_values, variants
+from torchscale.report.text.labels import identity_columns, identity_values, variants
 from torchscale.report.text.measurement import flag_text
 from torchscale.schema.state import State
 from torchscale.util.units import format_rate
+from torchscale.util.words import format_range
 
 MAX_FIRST_ROWS = 20
 """Cells that are shown at once: half a page of paper, less than a screen."""

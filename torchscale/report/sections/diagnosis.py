@@ -28,19 +28,11 @@ from torchscale.report.sections.first_screen.causes import (
     causes,
     top_groups,
 )
-from torchscale.report.text.labels import (
-    by_count,
-    capped,
-    cell_label,
-    format_range,
-    identity_columns,
-    identity_values,
-    listed,
-    plural,
-)
+from torchscale.report.text.labels import cell_label, identity_columns, identity_values
 from torchscale.report.text.profile import confidence_text, not_judged
 from torchscale.schema.profiles.finding import Confidence, Diagnosis
 from torchscale.util.units import format_percent, format_seconds
+from torchscale.util.words import by_count, capped, format_range, listed, plural
 
 _CONFIDENCE_TONE = {
     Confidence.HIGH: Tone.PLAIN,

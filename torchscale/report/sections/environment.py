@@ -20,8 +20,9 @@ from torchscale.report.document import (
     TableValue,
     shortened,
 )
-from torchscale.report.text.labels import device_names, format_minute, listed, run_period
+from torchscale.report.text.labels import device_names, format_minute, run_period
 from torchscale.util.units import format_seconds
+from torchscale.util.words import listed
 
 _MAX_CONDITIONS = 4
 """Names in the summary sentence; the table of sessions lists all."""

@@ -15,8 +15,9 @@ from torchscale.report.document import (
     only_if,
     optional_value,
 )
-from torchscale.report.text.labels import format_range, identity_columns, identity_values
+from torchscale.report.text.labels import identity_columns, identity_values
 from torchscale.util.units import format_percent
+from torchscale.util.words import format_range
 
 _NOTE = (
     "Tokens per expert over the whole measurement, relative to an even split (1.00×). Hottest: the "

@@ -27,10 +27,8 @@ from torchscale.report.document import (
 from torchscale.report.text.figures import ENERGY, SAMPLES_PER_JOULE
 from torchscale.report.text.labels import (
     batch_label,
-    format_range,
     identity_columns,
     identity_values,
-    plural,
     short_title,
 )
 from torchscale.schema.cells.training import TrainingCell
@@ -42,6 +40,7 @@ from torchscale.util.units import (
     format_change,
     format_percent,
 )
+from torchscale.util.words import format_range, plural
 
 _MAX_HOSTS = 16
 """Maximum number of hosts of a cell over many: those that differ are on top, and more rows would

@@ -14,9 +14,10 @@ from torchscale.report.document import (
     optional_text,
     shortened,
 )
-from torchscale.report.text.labels import cell_label, plural
+from torchscale.report.text.labels import cell_label
 from torchscale.schema.launch.rank import DataUse
 from torchscale.util.units import format_bytes, format_percent, format_seconds
+from torchscale.util.words import plural
 
 _COLD = 0.05
 """Reads count as cold up to this share of pages in the page cache: the kernel keeps some pages

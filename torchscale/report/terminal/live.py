@@ -19,7 +19,6 @@ from torchscale.config.choices import DeviceKind
 from torchscale.report.document import only_if
 from torchscale.report.kinds import report_kind
 from torchscale.report.terminal.time_left import TimeLeft
-from torchscale.report.text.labels import in_brackets, plural
 from torchscale.report.text.profile import split_line
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
@@ -28,6 +27,7 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.state import State
 from torchscale.util.units import format_rate
+from torchscale.util.words import in_brackets, plural
 
 _REFRESH_PER_SECOND = 2
 """The view shares the cores with what is measured; twice a second costs well under a thousandth of

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from torchscale.analysis.training.flags import MIN_BATCHES, Flag
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.text.labels import listed, plural
 from torchscale.schema.cells.training import Measurement
 from torchscale.schema.launch.steps import StopRule
 from torchscale.util.units import format_percent
+from torchscale.util.words import listed, plural
 
 _KEYS = {
     StopRule.MAX_STEPS: "benchmark.max_steps",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.report.text.labels import in_brackets
 from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown, WindowKind
 from torchscale.schema.profiles.finding import Abstention, CostBasis, Finding
 from torchscale.schema.profiles.what_if import WhatIf, WhatIfRow
 from torchscale.util.units import format_percent, format_seconds
+from torchscale.util.words import in_brackets
 
 RANK_HEADINGS = (
     "rank",

@@ -29,8 +29,7 @@ from tests.features.cluster.nodes.test_preflight import description
 from torchscale.errors import MachineError
 from torchscale.features.cluster.cluster import Cluster
 from torchscale.features.cluster.nodes.leader import Leader
-from torchscale.features.cluster.nodes.network import listen
-from torchscale.schema.launch.nodes import (
+from torchscale.features.cluster.nodes.messages import (
     Clock,
     Collected,
     Ended,
@@ -39,6 +38,7 @@ from torchscale.schema.launch.nodes import (
     Inspected,
     Reached,
 )
+from torchscale.features.cluster.nodes.network import listen
 from torchscale.util.processes.subprocesses import wait_until
 from torchscale.version import __version__
 

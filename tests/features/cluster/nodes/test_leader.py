@@ -18,9 +18,7 @@ from torchscale.errors import MachineError
 from torchscale.features.cluster.cluster import Cluster
 from torchscale.features.cluster.nodes.follower import Follower
 from torchscale.features.cluster.nodes.leader import Leader
-from torchscale.features.cluster.nodes.network import listen
-from torchscale.launch.control import StopRequest
-from torchscale.schema.launch.nodes import (
+from torchscale.features.cluster.nodes.messages import (
     Collected,
     Ended,
     FileFollows,
@@ -28,6 +26,8 @@ from torchscale.schema.launch.nodes import (
     NodeDescription,
     Start,
 )
+from torchscale.features.cluster.nodes.network import listen
+from torchscale.launch.control import StopRequest
 from torchscale.util.processes.subprocesses import wait_until
 from torchscale.version import __version__
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.factories import VERSIONS
+from torchscale.features.cluster.nodes.messages import CheckDescription, NodeDescription
 from torchscale.features.cluster.nodes.preflight import differences
-from torchscale.schema.launch.nodes import CheckDescription, NodeDescription
 
 
 def description(**changes: Any) -> NodeDescription:

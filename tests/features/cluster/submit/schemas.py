@@ -13,7 +13,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-DATA = Path(__file__).parents[1] / "data" / "kubernetes"
+DATA = Path(__file__).parents[3] / "data" / "kubernetes"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _KINDS = {
     ("v1", "ConfigMap"): "io.k8s.api.core.v1.ConfigMap",

@@ -18,9 +18,10 @@ import yaml
 from tests.features.cluster.submit.schemas import problems
 from tests.features.cluster.submit.test_pod_job import job
 from torchscale.errors import UsageError
-from torchscale.features.cluster.cluster import ClusterOptions, find_cluster
+from torchscale.features.cluster.cluster import find_cluster
 from torchscale.features.cluster.submit.manifests import indexed_job, to_yaml, train_job
 from torchscale.features.cluster.submit.pod_job import PodJob
+from torchscale.measure.nodes import NodeOptions
 
 EVERYTHING: dict[str, Any] = {
     "namespace": "lab",
@@ -276,7 +277,7 @@ def test_the_pods_of_an_indexed_job_know_their_node() -> None:
     env = {name: entry["value"] for name, entry in entries.items() if "value" in entry} | {
         "PET_NODE_RANK": "2"
     }
-    cluster = find_cluster(ClusterOptions(nodes=4), None, env)
+    cluster = find_cluster(NodeOptions(nodes=4), None, env)
     assert cluster is not None
     assert (cluster.node_rank, cluster.master, cluster.is_named_later) == (
         2,

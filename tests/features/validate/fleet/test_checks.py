@@ -15,6 +15,7 @@ import pytest
 
 from tests.features.cluster.nodes.test_leader import SOON, Nodes
 from torchscale.features.cluster.nodes.follower import Follower
+from torchscale.features.cluster.nodes.messages import CheckStep
 from torchscale.features.validate.fleet import checks
 from torchscale.features.validate.fleet.checks import (
     RESULT,
@@ -26,7 +27,6 @@ from torchscale.features.validate.fleet.checks import (
     take_part,
 )
 from torchscale.launch.control import StopRequest
-from torchscale.schema.launch.nodes import CheckStep
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from tests.features.validate.fleet.test_checks import follow
 from tests.features.validate.fleet.test_tables import printed
 from tests.features.validate.health.test_node import node as facts
 from torchscale.errors import ExitCode
+from torchscale.features.cluster.nodes.messages import CheckStep
 from torchscale.features.cluster.nodes.participation import Conclusion
 from torchscale.features.validate.fleet import steps as fleet_steps
 from torchscale.features.validate.fleet.checks import RESULT, IsOver, RunPart
@@ -31,7 +32,6 @@ from torchscale.features.validate.run.acceptance import AcceptanceOptions
 from torchscale.features.validate.run.validate import ValidationOutcome
 from torchscale.launch.control import StopRequest
 from torchscale.observer import SILENT
-from torchscale.schema.launch.nodes import CheckStep
 from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.check import Disposition, Validation
 from torchscale.schema.node.fleet import FleetValidation, NodeReport

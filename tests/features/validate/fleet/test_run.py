@@ -27,6 +27,7 @@ from torchscale.features.validate.fleet.steps import (
     _Times,
 )
 from torchscale.launch.control import StopRequest
+from torchscale.measure.nodes import NodeOptions
 from torchscale.observer import SILENT
 from torchscale.schema.node.fleet import (
     FleetNode,
@@ -55,9 +56,9 @@ def test_options_that_all_nodes_must_share_are_compared_by_their_names() -> None
 
 def test_a_single_node_needs_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHSCALE_TOKEN", raising=False)
-    assert join_fleet(nodes=None, node_rank=None, master=None, token_file=None) == (None, b"")
+    assert join_fleet(NodeOptions()) == (None, b"")
     with pytest.raises(UsageError, match="TORCHSCALE_TOKEN is not set"):
-        join_fleet(nodes=2, node_rank=0, master="10.0.0.1", token_file=None)
+        join_fleet(NodeOptions(nodes=2, node_rank=0, master="10.0.0.1"))
 
 
 def test_a_slurm_step_says_which_node_this_is(
@@ -75,7 +76,7 @@ def test_a_slurm_step_says_which_node_this_is(
         monkeypatch.setenv(name, value)
     secret = tmp_path / "token"
     secret.write_text("correct horse battery staple")
-    cluster, token = join_fleet(nodes=None, node_rank=None, master=None, token_file=secret)
+    cluster, token = join_fleet(NodeOptions(token_file=secret))
     assert cluster is not None
     assert (cluster.nodes, cluster.node_rank, cluster.master) == (4, 2, "gpu01:20007")
     assert token == b"correct horse battery staple"

@@ -545,7 +545,7 @@ def test_settings_that_were_not_read_are_no_pass() -> None:
 
 def test_a_real_node_with_one_gpu_is_fit() -> None:
     """Its driver tells no NVLinks, and it has no nsys."""
-    recorded = Path(__file__).parents[2] / "data" / "h200" / "facts.json"
+    recorded = Path(__file__).parents[3] / "data" / "h200" / "facts.json"
     facts = NodeFacts.model_validate_json(recorded.read_bytes())
     found = validate_facts(facts, Requirements())
     assert found.verdict == "Fit for training on 1 GPU. 1 warning: Nsight Systems."

@@ -19,7 +19,7 @@ def broken_package(directory: Path, name: str, code: str, monkeypatch: pytest.Mo
     """Put a package that runs ``code`` when imported before the real one."""
     (directory / name).mkdir(parents=True)
     (directory / name / "__init__.py").write_text(code)
-    path = [str(directory), str(Path(launch_probe.__file__).parents[2])]
+    path = [str(directory), str(Path(launch_probe.__file__).parents[4])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
 
 

@@ -36,9 +36,7 @@ from torchscale.features.cluster.nodes.leader_network import (
     connection_ending,
 )
 from torchscale.features.cluster.nodes.loop import LoopThread
-from torchscale.features.cluster.nodes.network import UnresolvedError, listen, resolve
-from torchscale.features.cluster.nodes.strangers import Strangers
-from torchscale.schema.launch.nodes import (
+from torchscale.features.cluster.nodes.messages import (
     TO_NODE,
     Alive,
     AskClock,
@@ -60,6 +58,8 @@ from torchscale.schema.launch.nodes import (
     Start,
     Unable,
 )
+from torchscale.features.cluster.nodes.network import UnresolvedError, listen, resolve
+from torchscale.features.cluster.nodes.strangers import Strangers
 from torchscale.version import __version__
 
 _RETRY_SECONDS = 1.0

@@ -12,8 +12,9 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.errors import MachineError
 from torchscale.features.cluster.nodes.follower import Follower
-from torchscale.features.cluster.nodes.leader import Leader
+from torchscale.features.cluster.nodes.leader import END_SECONDS, FILES_SECONDS, Leader
 from torchscale.features.cluster.nodes.members import RemoteLaunch
+from torchscale.features.cluster.nodes.messages import Ended, Start
 from torchscale.features.cluster.nodes.network import addresses, free_port
 from torchscale.features.watch.hang.evidence import FACTS_FILE, inspect_hang
 from torchscale.launch.collect import collect_launch, node_file
@@ -33,7 +34,7 @@ from torchscale.plan.expand import Plan
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.hang import dump_file
-from torchscale.schema.launch.nodes import Ended, LaunchNode, Start
+from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
@@ -42,14 +43,9 @@ from torchscale.util.logs import open_log
 from torchscale.util.processes.subprocesses import ManagedProcess, wait_until
 from torchscale.util.scratch import scratch_directory
 
-END_SECONDS = 30.0
-"""Time limit for the other nodes' torchruns after the first one's: TERM and KILL take up to 10 s,
-and torchrun's own barrier at the end waits for all nodes."""
 INSPECT_SECONDS = 40.0
 """Time limit for the other nodes to ask their ranks where they are: the bounds on their answers, on
 py-spy and on NCCL's service add up to 31 s. Usually it takes one or two."""
-FILES_SECONDS = 300.0
-"""Time limit for the files of all nodes, as long as a node may take to send them."""
 _LOG_BYTES = 1 << 20
 """Maximum size of a log that a node sends, its end: a traceback and what came before it."""
 

@@ -23,20 +23,26 @@ from torchscale.features.cluster.nodes.leader_network import (
 )
 from torchscale.features.cluster.nodes.loop import LoopThread
 from torchscale.features.cluster.nodes.members import Member, RemoteLaunch
-from torchscale.features.cluster.nodes.network import listen
-from torchscale.features.cluster.nodes.roster import Roster
-from torchscale.launch.control import StopRequest
-from torchscale.schema.launch.nodes import (
+from torchscale.features.cluster.nodes.messages import (
     CheckStep,
     Description,
     End,
     Finish,
     Inspect,
-    LaunchNode,
     Start,
 )
+from torchscale.features.cluster.nodes.network import listen
+from torchscale.features.cluster.nodes.roster import Roster
+from torchscale.launch.control import StopRequest
+from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.util.processes.subprocesses import wait_until
 from torchscale.version import __version__
+
+END_SECONDS = 30.0
+"""Time limit for the other nodes' torchruns after the first one's: TERM and KILL take up to 10 s,
+and torchrun's own barrier at the end waits for all nodes."""
+FILES_SECONDS = 300.0
+"""Time limit for the files of all nodes, as long as a node may take to send them."""
 
 
 class Leader:

@@ -23,12 +23,7 @@ from torchscale.features.cluster.nodes.channel import (
 )
 from torchscale.features.cluster.nodes.loop import LoopThread
 from torchscale.features.cluster.nodes.members import Member
-from torchscale.features.cluster.nodes.preflight import differences, first_of
-from torchscale.features.cluster.nodes.roster import Roster
-from torchscale.features.cluster.nodes.strangers import Strangers, address_of
-from torchscale.features.validate.fleet.differences import clock_text
-from torchscale.schema.launch.nodes import (
-    MAX_CLOCK_OFFSET_SECONDS,
+from torchscale.features.cluster.nodes.messages import (
     TO_LEADER,
     Alive,
     AskClock,
@@ -48,6 +43,14 @@ from torchscale.schema.launch.nodes import (
     Refused,
     Unable,
 )
+from torchscale.features.cluster.nodes.preflight import (
+    MAX_CLOCK_OFFSET_SECONDS,
+    clock_text,
+    differences,
+    first_of,
+)
+from torchscale.features.cluster.nodes.roster import Roster
+from torchscale.features.cluster.nodes.strangers import Strangers, address_of
 from torchscale.util.text import one_line
 
 ALIVE_SECONDS = 2.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from torchscale.features.cluster.nodes.channel import Channel, ChannelError
-from torchscale.schema.launch.nodes import Description, Ended, FileFollows
+from torchscale.features.cluster.nodes.messages import Description, Ended, FileFollows
 
 MAX_LAUNCH_BYTES = 4 << 30
 """Maximum size of the files of one node and launch: the steps of eight ranks for hours, at 250

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import psutil
 
 from torchscale.errors import ExitCode, MachineError, UsageError
-from torchscale.features.cluster.cluster import Cluster, is_loopback
+from torchscale.features.cluster.cluster import Cluster
+from torchscale.features.cluster.master import is_loopback
 
 _BACKLOG = 256
 """Connections that may wait: all nodes of a sweep connect in the same second."""

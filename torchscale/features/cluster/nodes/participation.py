@@ -14,12 +14,12 @@ from torchscale.errors import ExitCode, MachineError, TorchscaleError
 from torchscale.features.cluster.cluster import Cluster
 from torchscale.features.cluster.nodes.follower import Follower
 from torchscale.features.cluster.nodes.leader import Leader
+from torchscale.features.cluster.nodes.messages import CheckStep, Description, Finish, Start
 from torchscale.features.cluster.nodes.network import listen_as_leader
 from torchscale.launch.control import StopRequest
 from torchscale.observer import Observer
-from torchscale.report.text.labels import plural
-from torchscale.schema.launch.nodes import CheckStep, Description, Finish, Start
 from torchscale.util.processes.subprocesses import POLL_SECONDS, adopt_orphans
+from torchscale.util.words import plural
 
 CarryOut = Callable[[Start | CheckStep], None]
 """Does what node 0 orders."""

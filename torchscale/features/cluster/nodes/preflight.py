@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchscale.schema.launch.nodes import CheckDescription, Description, NodeDescription
+from torchscale.features.cluster.nodes.messages import (
+    CheckDescription,
+    Description,
+    NodeDescription,
+)
 from torchscale.util.text import one_line
 
+MAX_CLOCK_OFFSET_SECONDS = 5.0
+"""Failures of ranks are put in order by their times, and the earliest is taken for the cause. A
+rank fails within a few seconds of another; clocks that NTP keeps differ by milliseconds."""
+_LONG_AGO = 1e10
+"""Seconds, of 300 years: a clock that is so far off shows no time, whose digits do not matter."""
 _MAX_SHOWN = 120
 """Characters of a value in a message."""
 _MAX_NAMED = 8
@@ -38,6 +47,16 @@ def first_of(differing: Sequence[str]) -> str:
     if len(differing) > _MAX_NAMED:
         shown.append(f"and {len(differing) - _MAX_NAMED} more")
     return "; ".join(shown)
+
+
+def clock_text(offset_seconds: float) -> str:
+    """``2.0 s ahead``."""
+    seconds = f"{abs(offset_seconds):.1f} s"
+    if abs(offset_seconds) >= _LONG_AGO:
+        seconds = f"{abs(offset_seconds):.3g} s"
+    if offset_seconds > 0:
+        return f"{seconds} ahead"
+    return f"{seconds} behind"
 
 
 def _command(description: Description) -> str:

@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 import yaml
 
-from torchscale.features.cluster.cluster import DEFAULT_PORT, TOKEN_VARIABLE
+from torchscale.features.cluster.master import DEFAULT_PORT
 from torchscale.features.cluster.submit.pod_job import PodJob, check_pod_job
+from torchscale.features.cluster.token import TOKEN_VARIABLE
 
 Manifest: TypeAlias = Mapping[str, "Content"]
 Content: TypeAlias = "str | int | bool | Sequence[Content] | Manifest"

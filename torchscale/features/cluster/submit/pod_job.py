@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from torchscale.errors import UsageError
-from torchscale.features.cluster.cluster import TOKEN_VARIABLE
+from torchscale.features.cluster.token import TOKEN_VARIABLE
 
 LONGEST_JOB_NAME = 45
 """A label of DNS has 63 characters. A pod's name is the job's and up to 18 more: ``-node-0`` of

@@ -24,7 +24,7 @@ from torchscale.features.cluster.submit.slurm import (
     render_script,
     submit_script,
 )
-from torchscale.store.run_folder import default_directory
+from torchscale.store.locations import default_directory
 from torchscale.util.files import atomic_write_text
 from torchscale.util.interpreter import module_command
 

@@ -40,8 +40,9 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.sections.charts import whiskers
-from torchscale.report.text.labels import chart_name, plural
+from torchscale.report.text.labels import chart_name
 from torchscale.util.units import format_percent, parse_moment
+from torchscale.util.words import plural
 
 _MAX_COMMANDS = 8
 """Changes with lines to type; the terminal and JSON have those of all."""

@@ -21,7 +21,7 @@ from torchscale.features.compare.history.text import history_sentence
 from torchscale.observer import SILENT, Observer
 from torchscale.read.rendering import render_document
 from torchscale.read.runs import run_by_name
-from torchscale.store.run_folder import RESULTS
+from torchscale.store.locations import RESULTS
 
 __all__ = ["HistoryReport", "HistoryRules", "history", "history_json", "render_history", "verdict"]
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from torchscale.features.compare.history.page import HistoryReport, history_document
 from torchscale.report.document import Bullets, Section, only_if, shortened
 from torchscale.report.formats.console import print_document
-from torchscale.report.text.labels import capped
+from torchscale.util.words import capped
 
 _MAX_LEFT_OUT = 12
 """Run folders that were not added; JSON and HTML name all."""

@@ -23,8 +23,8 @@ from torchscale.report.document import (
     only_if,
     shortened,
 )
-from torchscale.report.text.labels import plural
 from torchscale.util.units import format_percent
+from torchscale.util.words import plural
 
 
 def differences_section(

@@ -12,7 +12,7 @@ from torchscale.features.compare.text.comparison import BRACKETS, comparison_lab
 from torchscale.features.compare.text.verdict import format_session_noise
 from torchscale.report.document import Bullets, Section, shortened
 from torchscale.report.formats.console import print_document
-from torchscale.report.text.labels import capped, listed, plural
+from torchscale.util.words import capped, listed, plural
 
 _MAX_PROBLEMS = 5
 """Damaged files: the first ones tell what is wrong; ``report`` of the run lists all."""

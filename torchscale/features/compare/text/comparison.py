@@ -18,15 +18,7 @@ from torchscale.features.compare.analysis.pair import (
     Score,
 )
 from torchscale.report.document import shortened
-from torchscale.report.text.labels import (
-    batch_label,
-    by_count,
-    format_days,
-    in_brackets,
-    listed,
-    panel_title,
-    plural,
-)
+from torchscale.report.text.labels import batch_label, format_days, panel_title
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultCell, ResultSet
@@ -40,6 +32,7 @@ from torchscale.util.units import (
     format_rate,
     format_seconds,
 )
+from torchscale.util.words import by_count, in_brackets, listed, plural
 
 METRIC_LABELS = {
     Metric.THROUGHPUT: "samples/s",

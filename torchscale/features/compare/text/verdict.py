@@ -28,9 +28,9 @@ from torchscale.features.compare.text.comparison import (
     result_label,
 )
 from torchscale.report.document import shortened
-from torchscale.report.text.labels import capped, listed, plural
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.util.units import format_percent
+from torchscale.util.words import capped, listed, plural
 
 _MAX_NAMED = 3
 """Cells named in a sentence; the rest is counted."""

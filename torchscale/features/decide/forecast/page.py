@@ -24,9 +24,10 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
-from torchscale.report.text.labels import chart_name, plural
+from torchscale.report.text.labels import chart_name
 from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_percent, format_rate, format_seconds
+from torchscale.util.words import plural
 
 LAW = "ring"
 """Name of the law: collectives as rings within and across nodes, latency, stragglers."""

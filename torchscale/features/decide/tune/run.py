@@ -45,7 +45,8 @@ from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
-from torchscale.store.run_folder import RESULTS, RunFolder
+from torchscale.store.locations import RESULTS
+from torchscale.store.run_folder import RunFolder
 from torchscale.util.files import atomic_write_text
 
 BUDGET_SECONDS = 600.0

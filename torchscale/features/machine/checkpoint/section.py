@@ -26,14 +26,10 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
-from torchscale.report.text.labels import (
-    cell_label,
-    format_range,
-    identity_columns,
-    identity_values,
-)
+from torchscale.report.text.labels import cell_label, identity_columns, identity_values
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
+from torchscale.util.words import format_range
 
 _MAX_RANKS = 16
 """Maximum number of ranks of a cell in the table; JSON has all."""

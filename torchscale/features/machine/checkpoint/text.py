@@ -7,8 +7,8 @@ from torchscale.analysis.machine.checkpoint import (
     CheckpointFigures,
     Coldness,
 )
-from torchscale.report.text.labels import from_to, listed, plural
 from torchscale.util.units import format_byte_rate, format_change, format_percent, format_seconds
+from torchscale.util.words import from_to, listed, plural
 
 
 def load_text(figures: CheckpointFigures) -> str:

@@ -182,10 +182,9 @@ def validate(
     from torchscale.features.validate.fleet import run as fleet  # noqa: PLC0415 - `--help` does not need it
     from torchscale.features.validate.fleet.steps import FleetOptions  # noqa: PLC0415
     from torchscale.features.validate.run import validate as run  # noqa: PLC0415
+    from torchscale.measure.nodes import NodeOptions  # noqa: PLC0415
 
-    cluster, token = fleet.join_fleet(
-        nodes=nnodes, node_rank=node_rank, master=master, token_file=token_file, observer=TERMINAL
-    )
+    cluster, token = fleet.join_fleet(NodeOptions(nnodes, node_rank, master, token_file), TERMINAL)
     if cluster is not None:
         if bundle is not None:
             raise UsageError(

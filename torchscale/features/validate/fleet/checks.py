@@ -12,13 +12,13 @@ from types import MappingProxyType
 
 from torchscale.errors import MachineError
 from torchscale.features.cluster.nodes.follower import Follower
-from torchscale.features.cluster.nodes.launch import END_SECONDS, FILES_SECONDS
-from torchscale.features.cluster.nodes.leader import Leader
+from torchscale.features.cluster.nodes.leader import END_SECONDS, FILES_SECONDS, Leader
+from torchscale.features.cluster.nodes.messages import CheckStep, Ended
 from torchscale.features.cluster.nodes.network import addresses, interface_in
 from torchscale.features.validate.run.probe import collective_environment, first_error
 from torchscale.launch.control import StopRequest
 from torchscale.launch.torchrun import NodePlace
-from torchscale.schema.launch.nodes import CheckStep, Ended, LaunchNode
+from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.node.fleet import PairTask
 from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from torchscale.features.cluster.nodes.preflight import clock_text
 from torchscale.schema.node.check import Check, Validation
 from torchscale.schema.node.fleet import Difference, FleetNode
 from torchscale.schema.node.probe import (
@@ -19,8 +20,6 @@ from torchscale.util.units import format_bytes
 CLOCK_SECONDS = 0.1
 """Clocks that NTP keeps differ by milliseconds, and a busy network adds some to the measurement."""
 NOT_KNOWN = "not known"
-_LONG_AGO = 1e10
-"""Seconds, of 300 years: a clock that is so far off shows no time, whose digits do not matter."""
 _MEMORY_STEP = 1 << 30
 """Kernels of one version reserve a few MiB more or less on machines of one kind."""
 
@@ -99,16 +98,6 @@ def node_clock(node: FleetNode) -> str:
     if offset is None or abs(offset) < CLOCK_SECONDS:
         return "equal"
     return clock_text(offset)
-
-
-def clock_text(offset_seconds: float) -> str:
-    """``2.0 s ahead``."""
-    seconds = f"{abs(offset_seconds):.1f} s"
-    if abs(offset_seconds) >= _LONG_AGO:
-        seconds = f"{abs(offset_seconds):.3g} s"
-    if offset_seconds > 0:
-        return f"{seconds} ahead"
-    return f"{seconds} behind"
 
 
 def _text(value: object) -> str:

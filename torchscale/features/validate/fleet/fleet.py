@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from torchscale.features.cluster.nodes.preflight import MAX_CLOCK_OFFSET_SECONDS
 from torchscale.features.validate.acceptance.limits import NODE
 from torchscale.features.validate.fleet.differences import compare_nodes, node_clock
 from torchscale.features.validate.fleet.pairwise import Effect, Judgement, Pair, judge_pairs
-from torchscale.schema.launch.nodes import MAX_CLOCK_OFFSET_SECONDS
 from torchscale.schema.node.check import Check, Disposition, Status, Validation
 from torchscale.schema.node.fleet import (
     FleetNode,

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from torchscale.config.sections import LaunchSettings
 from torchscale.errors import ExitCode, MachineError
-from torchscale.features.cluster.cluster import Cluster, ClusterOptions, find_cluster, read_token
+from torchscale.features.cluster.cluster import Cluster, find_cluster
 from torchscale.features.cluster.nodes.follower import Follower
+from torchscale.features.cluster.nodes.messages import CheckDescription, CheckStep, Start
 from torchscale.features.cluster.nodes.participation import (
     CarryOut,
     Participation,
@@ -22,13 +23,14 @@ from torchscale.features.cluster.nodes.participation import (
     lead_nodes,
     show_notes,
 )
+from torchscale.features.cluster.token import read_token
 from torchscale.features.validate.fleet.checks import take_part
 from torchscale.features.validate.fleet.steps import FleetOptions, FleetSteps, NodePart
 from torchscale.features.validate.run.validate import was_interrupted
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import stop_on_signals
+from torchscale.measure.nodes import NodeOptions
 from torchscale.observer import SILENT, Observer
-from torchscale.schema.launch.nodes import CheckDescription, CheckStep, Start
 from torchscale.schema.node.fleet import FleetValidation
 from torchscale.util.processes.subprocesses import adopt_orphans
 
@@ -53,24 +55,17 @@ class FleetOutcome:
         return ExitCode.FAILED
 
 
-def join_fleet(
-    *,
-    nodes: int | None,
-    node_rank: int | None,
-    master: str | None,
-    token_file: Path | None,
-    observer: Observer = SILENT,
-) -> tuple[Cluster | None, bytes]:
+def join_fleet(options: NodeOptions, observer: Observer = SILENT) -> tuple[Cluster | None, bytes]:
     """Which node of which cluster this is, and the nodes' token; ``None`` and nothing for a single
     node.
 
     Raises:
         UsageError: an option or variable is missing or wrong.
     """
-    cluster = find_cluster(ClusterOptions(nodes, node_rank, master, token_file), None, os.environ)
+    cluster = find_cluster(options, None, os.environ)
     if cluster is None:
         return None, b""
-    return cluster, read_token(token_file, lambda text: observer.note(f"warning: {text}"))
+    return cluster, read_token(options.token_file, lambda text: observer.note(f"warning: {text}"))
 
 
 def validate_fleet(

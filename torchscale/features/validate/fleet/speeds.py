@@ -24,7 +24,6 @@ from torchscale.features.validate.acceptance.peers import (
 )
 from torchscale.features.validate.acceptance.verdict import what_to_do
 from torchscale.features.validate.fleet.reports import copies
-from torchscale.report.text.labels import plural
 from torchscale.schema.node.acceptance import (
     AcceptanceRun,
     Cause,
@@ -33,6 +32,7 @@ from torchscale.schema.node.acceptance import (
 )
 from torchscale.schema.node.check import Disposition
 from torchscale.schema.node.fleet import FleetFigure, FleetSpeeds
+from torchscale.util.words import plural
 
 FASTER = 1.2
 """Times the others' rate from which on a node or part is not compared with them: sound ones of one

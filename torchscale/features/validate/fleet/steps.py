@@ -16,6 +16,7 @@ from torchscale.catalog.backends import NCCL, is_nccl
 from torchscale.config.choices import Requirement
 from torchscale.errors import TorchscaleError
 from torchscale.features.cluster.nodes.leader import Leader
+from torchscale.features.cluster.nodes.messages import CheckStep
 from torchscale.features.cluster.nodes.network import free_port, networks
 from torchscale.features.cluster.nodes.participation import Conclusion, show_notes
 from torchscale.features.validate.fleet.checks import (
@@ -45,8 +46,7 @@ from torchscale.features.validate.run.probe import collective_ranks
 from torchscale.features.validate.run.validate import TIMEOUT_SECONDS, requirements_of, validate
 from torchscale.launch.control import StopRequest
 from torchscale.observer import SILENT, Observer
-from torchscale.report.text.labels import plural
-from torchscale.schema.launch.nodes import CheckStep, LaunchNode
+from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.node.fleet import (
     FleetNode,
     FleetSpeeds,
@@ -58,8 +58,9 @@ from torchscale.schema.node.fleet import (
     SlowRail,
 )
 from torchscale.schema.node.probe import CollectiveFacts
-from torchscale.store.run_folder import RESULTS
+from torchscale.store.locations import RESULTS
 from torchscale.util.files import atomic_write_model, read_bounded
+from torchscale.util.words import plural
 
 M = TypeVar("M", bound=BaseModel)
 

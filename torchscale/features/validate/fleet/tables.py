@@ -24,7 +24,6 @@ from torchscale.report.document import (
     text_value,
 )
 from torchscale.report.formats.console import print_blocks, print_line
-from torchscale.report.text.labels import plural
 from torchscale.schema.node.check import Check, Disposition, Status
 from torchscale.schema.node.fleet import (
     FleetFigure,
@@ -38,6 +37,7 @@ from torchscale.schema.node.fleet import (
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_bytes, format_percent, format_seconds
+from torchscale.util.words import plural
 
 _MAX_NAMED = 6
 """Nodes that are named one by one; of more the rest is counted."""

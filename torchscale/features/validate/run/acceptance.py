@@ -36,7 +36,6 @@ from torchscale.measure.context import PlannedRun, measuring
 from torchscale.measure.launcher import Launcher, Pending, open_launcher
 from torchscale.observer import Observer
 from torchscale.plan.kinds import plan_kind
-from torchscale.report.text.labels import plural
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.ident import file_name
 from torchscale.schema.launch.record import LaunchRecord
@@ -57,6 +56,7 @@ from torchscale.store.run_folder import RunFolder
 from torchscale.util.control_groups import CpuQuota, cpu_quota
 from torchscale.util.files import atomic_write_model
 from torchscale.util.scratch import scratch_directory
+from torchscale.util.words import plural
 
 BUDGET_SECONDS = 1200.0
 ACCEPTANCE = "acceptance.json"

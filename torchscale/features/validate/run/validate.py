@@ -16,7 +16,7 @@ from torchscale.features.validate.run.probe import check_collective, probe_node
 from torchscale.measure.context import stop_on_signals
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.node.check import Validation
-from torchscale.store.run_folder import RESULTS
+from torchscale.store.locations import RESULTS
 from torchscale.util.units import format_seconds
 
 TIMEOUT_SECONDS = 120.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from torchscale.features.validate.acceptance.judge import NARROW, disturbance
-from torchscale.report.text.labels import plural
 from torchscale.schema.node.acceptance import AcceptanceRun, LimitKind, Power, Series
 from torchscale.util.units import format_coarse_seconds, format_percent
+from torchscale.util.words import plural
 
 _AGAINST = {LimitKind.BASELINE: "baseline", LimitKind.PEERS: "devices or nodes beside"}
 _MOST = 0.5

@@ -14,9 +14,10 @@ from torchscale.features.trace.sections.overview import recorded_headline
 from torchscale.report.document import Headline, Tone, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import LOST_PARTS, format_efficiency, samples_text
-from torchscale.report.text.labels import batch_label, device_noun, listed, plural
+from torchscale.report.text.labels import batch_label, device_noun
 from torchscale.schema.state import State
 from torchscale.util.units import format_percent
+from torchscale.util.words import listed, plural
 
 GRADE_TONE: dict[Grade, Tone] = {"excellent": Tone.GOOD, "good": Tone.GOOD, "low": Tone.CAUTION}
 _MAX_MODELS = 2

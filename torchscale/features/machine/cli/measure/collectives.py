@@ -24,6 +24,7 @@ from torchscale.cli.parsing import counts, listed
 from torchscale.cli.sweep_output import SWEEP_TERMINAL
 from torchscale.cli.workload import CountOption, DeviceOption, Workload
 from torchscale.errors import UsageError
+from torchscale.features.machine.collectives.terminal import print_collectives
 
 
 def collectives(
@@ -119,9 +120,11 @@ def collectives(
     10.0.0.1:29500[/cyan]
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.features.cluster.sweep import follow, join_cluster  # noqa: PLC0415
-    from torchscale.features.machine.collectives.terminal import print_collectives  # noqa: PLC0415
-    from torchscale.features.machine.measure import measure_collectives, plan_machine  # noqa: PLC0415
+    from torchscale.features.machine.measure import (  # noqa: PLC0415
+        measure_collectives,
+        plan_machine,
+    )
+    from torchscale.measure.nodes import NodeOptions, join_nodes  # noqa: PLC0415
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415
 
     if counts("--gpus", gpus) == [1]:
@@ -148,18 +151,13 @@ def collectives(
     experiment = load_from_options(
         "measure collectives", values, context.args, known_options=known_options(context)
     )
-    experiment, cluster, token = join_cluster(
-        experiment,
-        nodes=nnodes,
-        node_rank=node_rank,
-        master=master,
-        token_file=token_file,
-        observer=TERMINAL,
+    experiment, node = join_nodes(
+        experiment, NodeOptions(nnodes, node_rank, master, token_file), TERMINAL
     )
-    if cluster is not None and not cluster.is_leader:
-        raise typer.Exit(follow(experiment, cluster, token, TERMINAL, plan_machine))
+    if node is not None and not node.is_leader:
+        raise typer.Exit(node.follow(experiment, TERMINAL, plan_machine))
     outcome = measure_collectives(
-        experiment, output_dir=output_dir, observer=SWEEP_TERMINAL, cluster=cluster, token=token
+        experiment, output_dir=output_dir, observer=SWEEP_TERMINAL, node=node
     )
     if as_json:
         print_json(ceilings_json(outcome.shown))

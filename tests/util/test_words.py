@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchscale.report.text.labels import (
+from torchscale.util.words import (
     and_others,
     by_count,
     capped,

@@ -1,0 +1,137 @@
+"""A sweep over several nodes, as the commands and the loop over its launches see it. A feature runs
+it: it is asked only where something says that there are several."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Protocol
+
+from torchscale.config.experiment import Experiment
+from torchscale.door import Slot
+from torchscale.errors import ExitCode
+from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.measure.context import PlannedRun
+from torchscale.observer import SILENT, Observer
+from torchscale.schema.cells.kinds import AnyCell
+from torchscale.schema.launch.progress import Progress
+from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.task import LaunchTask
+
+COUNT_VARIABLES = (
+    "PET_NNODES",
+    "SLURM_STEP_NUM_NODES",
+    "SKYPILOT_NUM_NODES",
+    "OMPI_COMM_WORLD_SIZE",
+)
+"""Where who starts a program on several nodes says how many: torchrun (Kubeflow), a step of Slurm,
+SkyPilot, Open MPI."""
+
+Planner = Callable[[Experiment, Observer], PlannedRun]
+"""Plans an experiment for the machine at hand."""
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """What the command line says about the nodes; ``None`` was not given."""
+
+    nodes: int | None = None
+    node_rank: int | None = None
+    master: str | None = None
+    token_file: Path | None = None
+
+
+class SweepNodes(Protocol):
+    """The nodes of a sweep, as the loop over its launches needs them."""
+
+    def update(self) -> None:
+        """Let nodes in that have come since the last call, and show what happened meanwhile."""
+
+    def can_run(self, cell: AnyCell) -> bool:
+        """Whether as many nodes are there as ``cell`` needs."""
+
+    def run(
+        self,
+        task: LaunchTask,
+        directory: Path,
+        *,
+        limits: LaunchLimits,
+        extra_env: Mapping[str, str],
+        stop: StopRequest,
+        on_progress: Callable[[Progress], None],
+    ) -> LaunchRecord:
+        """Run a launch over as many nodes as it needs. Returns its record."""
+
+    def conclude(self, exit_code: ExitCode, interrupted: bool) -> None:
+        """The sweep has ended: say which cells wait for nodes, and what the other nodes are
+        told."""
+
+
+class ClusterNode(Protocol):
+    """This node, of several that run a sweep together."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this is node 0, which runs the sweep and keeps the run folder."""
+
+    def lead(
+        self, planned: PlannedRun, stop: StopRequest, observer: Observer
+    ) -> AbstractContextManager[SweepNodes]:
+        """Wait for the other nodes, check them, and let them go at the end, whatever it is.
+
+        Raises:
+            UsageError: the address that they connect to cannot be used.
+            MachineError: they do not fit together; nothing was started.
+        """
+
+    def follow(self, experiment: Experiment, observer: Observer, make: Planner) -> ExitCode | int:
+        """Take part in a sweep as another node than the first, until it ends. Returns the exit
+        code: that of node 0, where it says so. ``make`` plans the experiment as node 0 does.
+
+        Raises:
+            MachineError: node 0 cannot be reached or refuses this node, or the connection to it is
+                lost.
+            TorchscaleError: this node cannot take part; node 0 is told.
+        """
+
+
+JoinCluster = Callable[[Experiment, NodeOptions, Observer], tuple[Experiment, ClusterNode | None]]
+"""As :func:`join_nodes`."""
+_NODES: Slot[JoinCluster] = Slot("nodes")
+
+
+def join_nodes(
+    experiment: Experiment, options: NodeOptions, observer: Observer = SILENT
+) -> tuple[Experiment, ClusterNode | None]:
+    """The experiment with the number of its nodes, and which node this is. On a single node: the
+    experiment as it is, and ``None``.
+
+    Args:
+        experiment: The experiment, whose ``launch.nodes`` counts where ``options`` name no number.
+        options: Which node of which cluster this is; what is not given is looked for in the
+            environment.
+        observer: Shows who else can read the nodes' secret.
+
+    Raises:
+        UsageError: an option or variable is missing or wrong.
+    """
+    says_several = (
+        "nodes" in experiment.launch.model_fields_set
+        or any(value is not None for value in astuple(options))
+        or any(os.environ.get(name) for name in COUNT_VARIABLES)
+    )
+    if not says_several:
+        return experiment, None
+    return _NODES["cluster"](experiment, options, observer)
+
+
+def leading(
+    node: ClusterNode | None, planned: PlannedRun, stop: StopRequest, observer: Observer
+) -> AbstractContextManager[SweepNodes | None]:
+    """As :meth:`ClusterNode.lead`; ``None`` on a single node."""
+    if node is None:
+        return nullcontext()
+    return node.lead(planned, stop, observer)

@@ -12,7 +12,7 @@ from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import UsageError
-from torchscale.features.trace.sections.document import profile_document
+from torchscale.features.trace.document import profile_document
 from torchscale.features.trace.terminal import print_analysis
 from torchscale.observer import SILENT, Observer
 from torchscale.read.failures import failed_launches

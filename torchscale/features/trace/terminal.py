@@ -10,20 +10,19 @@ from rich.table import Table
 from rich.text import Text
 
 from torchscale.config.choices import ProfileTarget
-from torchscale.features.trace.rank_table import distributions, hidden_line, shown_ranks
 from torchscale.report.document import optional_text
+from torchscale.report.text.findings import finding_text, not_judged
 from torchscale.report.text.profile import (
     MIN_GAIN_PERCENT,
     RANK_HEADINGS,
     WHAT_IF_HEADINGS,
-    finding_text,
-    not_judged,
     rank_columns,
     rank_shares,
     shown_predictions,
     stall_line,
     what_if_line,
 )
+from torchscale.report.text.rank_table import distributions, hidden_line, shown_ranks
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Diagnosis
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds

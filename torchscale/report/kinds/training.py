@@ -8,7 +8,6 @@ from torchscale.analysis.kinds import training as analysis
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
-from torchscale.features.trace.sections.section import profile_section
 from torchscale.features.watch.section import watched_section
 from torchscale.report.document import Section, only_if
 from torchscale.report.figures.figure import Figure
@@ -22,6 +21,7 @@ from torchscale.report.sections.experts import experts_section
 from torchscale.report.sections.frontier import frontier_section
 from torchscale.report.sections.lost_time import lost_time_section
 from torchscale.report.sections.over_time import over_time_section
+from torchscale.report.sections.profiles import profile_section
 from torchscale.report.sections.resources import telemetry_section
 from torchscale.report.sections.scaling import scaling_section
 from torchscale.report.sections.step_times import step_times_section

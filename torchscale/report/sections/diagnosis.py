@@ -28,6 +28,7 @@ from torchscale.report.sections.first_screen.causes import (
     causes,
     top_groups,
 )
+from torchscale.report.text.findings import confidence_text, not_judged
 from torchscale.report.text.labels import (
     by_count,
     capped,
@@ -38,7 +39,6 @@ from torchscale.report.text.labels import (
     listed,
     plural,
 )
-from torchscale.report.text.profile import confidence_text, not_judged
 from torchscale.schema.profiles.finding import Confidence, Diagnosis
 from torchscale.util.units import format_percent, format_seconds
 

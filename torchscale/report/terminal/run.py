@@ -24,6 +24,7 @@ from torchscale.report.text.figures import (
     memory_quantity,
     state_value,
 )
+from torchscale.report.text.findings import finding_text
 from torchscale.report.text.labels import (
     and_others,
     batch_label,
@@ -34,7 +35,6 @@ from torchscale.report.text.labels import (
     variants,
 )
 from torchscale.report.text.measurement import flag_text
-from torchscale.report.text.profile import finding_text
 from torchscale.schema.state import State
 
 _STYLE = {

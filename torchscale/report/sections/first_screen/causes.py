@@ -10,6 +10,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.decomposition import Decomposition
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import Cause, shortened
+from torchscale.report.text.findings import confidence_text, finding_title
 from torchscale.report.text.labels import (
     batch_label,
     capped,
@@ -20,7 +21,6 @@ from torchscale.report.text.labels import (
     sentence,
     short_title,
 )
-from torchscale.report.text.profile import confidence_text, finding_title
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 

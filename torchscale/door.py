@@ -19,6 +19,7 @@ T = TypeVar("T")
 _FEATURES = f"{__package__}.features"
 OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
+        "cell profiler": {"trace": "trace.cell_profiler:sweep_profiler"},
         "commands": {
             "validate": "validate.cli.validate",
             "watch": "watch.cli.watch",

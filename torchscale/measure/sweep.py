@@ -21,6 +21,7 @@ from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.control import StopRequest
 from torchscale.measure.ahead import shares_processes
 from torchscale.measure.launcher import Pending, in_order, open_launcher
+from torchscale.measure.profiling import CellProfiler
 from torchscale.measure.summary_file import SummaryFile
 from torchscale.observer import Listener
 from torchscale.plan.duration import runs_again
@@ -34,7 +35,6 @@ from torchscale.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from torchscale.features.export.cell_exports import CellExports
-    from torchscale.features.trace.cell_profiler import CellProfiler
 
 
 class Sweep:

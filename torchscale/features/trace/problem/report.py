@@ -17,7 +17,7 @@ from typing import IO, cast
 
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import OutputError, TorchscaleError, TraceError, UsageError
-from torchscale.features.trace.cell_profiler import Parts, analyze_files
+from torchscale.features.trace.analyze import Parts, analyze_files
 from torchscale.features.trace.problem.description import SQLITE, kind_of, without_content
 from torchscale.features.trace.problem.neutral import NotNeutralError, categories, neutralize
 from torchscale.features.trace.problem.pieces import Pieces, split

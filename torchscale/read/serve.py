@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from torchscale.features.export.formats.prometheus import render as render_prometheus
-from torchscale.features.export.formats.prometheus import render_openmetrics
-from torchscale.features.export.formats.run_figures import exported_run
 from torchscale.features.watch.document import watched_document
 from torchscale.features.watch.live_page import JobPage, is_watched
 from torchscale.observer import SILENT, Observer
@@ -18,6 +15,9 @@ from torchscale.read.report import RunReport
 from torchscale.read.runs import newest_run, run_by_name
 from torchscale.report.document import Document
 from torchscale.report.figures.figure import ExportedRun
+from torchscale.report.figures.prometheus import render as render_prometheus
+from torchscale.report.figures.prometheus import render_openmetrics
+from torchscale.report.figures.run import exported_run
 from torchscale.report.formats.html import render_html
 from torchscale.report.server import LOOPBACK, LivePage, make_server
 from torchscale.report.terminal.live import launch_label

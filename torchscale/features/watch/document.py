@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchscale.features.export.formats.prometheus import Sample
 from torchscale.features.watch.section import watched_blocks
 from torchscale.report.document import (
     Column,
@@ -14,6 +13,7 @@ from torchscale.report.document import (
     TableValue,
     optional_text,
 )
+from torchscale.report.figures.prometheus import Sample
 from torchscale.schema.watch.report import JobState, JobTime, WatchedRank, WatchReport
 from torchscale.util.text import program_name
 from torchscale.util.units import format_bytes, format_percent, format_seconds

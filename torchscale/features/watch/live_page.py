@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchscale.errors import StoreError
-from torchscale.features.export.formats.prometheus import exposition
 from torchscale.features.watch.document import watched_samples
 from torchscale.features.watch.job.read import read_watch
 from torchscale.features.watch.job.run import REPORT
 from torchscale.features.watch.text import headline
+from torchscale.report.figures.prometheus import exposition
 from torchscale.schema.watch.report import JobState, WatchReport
 
 

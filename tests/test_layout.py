@@ -120,6 +120,7 @@ TESTED_BY: dict[str, str] = {
     "plan/kinds/training.py": "plan/test_expand.py",
     "features/compare/inputs.py": "features/compare/cli/test_compare.py",
     "read/catalog.py": "cli/test_commands.py",
+    "read/folders.py": "read/test_runs.py",
     "read/report.py": "cli/test_commands.py",
     "measure/init.py": "cli/test_commands.py",
     "measure/max_batch.py": "integration/test_ceilings.py",

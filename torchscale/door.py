@@ -18,7 +18,9 @@ T = TypeVar("T")
 
 OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "cell profiler": {"trace": "features.trace.cell_profiler:sweep_profiler"},
+        "cell profiler": {
+            "trace": "features.trace.cell_profiler:sweep_profiler",
+        },
         "commands": {
             "validate": "features.validate.cli.validate",
             "watch": "features.watch.cli.watch",
@@ -35,11 +37,18 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "commands of runs": {
             "baselines": "features.compare.cli.baselines:baselines",
         },
+        "folders": {
+            "analysis.json": "features.trace.report:listed_recording",
+            "watch.json": "features.watch.listed:listed_job",
+        },
         "foreign configs": {
             "other tools": "features.imports.read:read_translation",
         },
         "foreign options": {
             "measure collectives": "features.imports.nccl_flags:refuse_nccl_flags",
+        },
+        "reports": {
+            "analysis.json": "features.trace.report:recording_report",
         },
         "schemas": {
             "compare": "features.compare.export_schema:PUBLISHED",

@@ -11,8 +11,8 @@ from statistics import median
 from torchscale.features.watch.document import watched_document
 from torchscale.features.watch.live_page import JobPage, is_watched
 from torchscale.observer import SILENT, Observer
+from torchscale.read.folders import newest_run, run_by_name
 from torchscale.read.report import RunReport
-from torchscale.read.runs import newest_run, run_by_name
 from torchscale.report.document import Document
 from torchscale.report.figures.figure import ExportedRun
 from torchscale.report.figures.prometheus import render as render_prometheus

@@ -22,7 +22,7 @@ from torchscale.features.trace.readers.recordings import (
 from torchscale.features.trace.readers.selection import RankRanges
 from torchscale.features.trace.recording.nsys import EXPORT_SECONDS, export, find_exporter
 from torchscale.observer import SILENT, Observer
-from torchscale.read.runs import run_by_name
+from torchscale.read.folders import run_by_name
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.recording import Recording
 from torchscale.schema.state import State

@@ -25,7 +25,7 @@ from torchscale.features.trace.problem.reduction import Reduced, Search, SpentEr
 from torchscale.features.trace.readers.files import ARCHIVE_SUFFIXES, JSON_SUFFIXES, REPORT_SUFFIX
 from torchscale.features.trace.readers.recordings import find_recordings
 from torchscale.observer import SILENT, Observer
-from torchscale.read.runs import run_by_name
+from torchscale.read.folders import run_by_name
 from torchscale.report.text.labels import plural
 from torchscale.util.files import atomic_write_bytes
 from torchscale.util.scratch import scratch_directory

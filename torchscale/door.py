@@ -32,6 +32,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "submit": "cluster.cli.submit",
             "export": "export.cli.export",
         },
+        "hangs": {"autopsy": "watch.hang.evidence"},
     }
 )
 """Slot → name → what is offered: a module below ``features/``, or an attribute of one as

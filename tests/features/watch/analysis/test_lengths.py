@@ -188,7 +188,7 @@ def test_waits_for_one_rank_in_two_groups_at_once_count_once() -> None:
 def test_two_real_ranks_over_nccl_of_which_one_slept() -> None:
     """20 ms before each step, which is seen in those steps before which the device had nothing left
     to do. Both used one GPU, which gives each process slices of time."""
-    recorded = Path(__file__).parents[2] / "data" / "nccl"
+    recorded = Path(__file__).parents[3] / "data" / "nccl"
     events = []
     for number in (0, 1):
         dump = json.loads((recorded / f"timed-rank-{number}.json").read_text())

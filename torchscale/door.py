@@ -33,6 +33,11 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "export": "export.cli.export",
         },
         "hangs": {"autopsy": "watch.hang.evidence"},
+        "live_pages": {"watch": "watch.live_page:JobPage"},
+        "metrics": {
+            "prometheus": "export.formats.prometheus:render",
+            "openmetrics": "export.formats.prometheus:render_openmetrics",
+        },
     }
 )
 """Slot → name → what is offered: a module below ``features/``, or an attribute of one as

@@ -18,10 +18,10 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.export_section import AUTO
 from torchscale.errors import TorchscaleError, UsageError
 from torchscale.features.export.export import text_exporter
-from torchscale.features.export.formats.run_figures import exported_run
 from torchscale.launch.control import StopRequest
 from torchscale.observer import Observer
 from torchscale.report.figures.figure import ExportedRun
+from torchscale.report.figures.run import exported_run
 from torchscale.util.files import atomic_write_text, read_bounded
 from torchscale.util.interpreter import module_command
 from torchscale.util.processes.subprocesses import run_bounded

@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from torchscale.config.choices import ExportTarget, ReportFormat
 from torchscale.errors import UsageError
-from torchscale.features.export.formats.run_figures import exported_checks, exported_run
 from torchscale.features.export.formats.store import RunToStore, Stored, StoreExporter
 from torchscale.observer import SILENT, Observer
 from torchscale.read.report import RunReport
 from torchscale.read.runs import chosen_run
 from torchscale.report.figures.figure import Exported, ExportedRun, Exporter
+from torchscale.report.figures.run import exported_checks, exported_run
 from torchscale.results.reader import read_summary
 from torchscale.schema.node.check import Validation
 from torchscale.util.files import read_bounded

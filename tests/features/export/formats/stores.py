@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests import factories
-from torchscale.features.export.formats.run_figures import exported_run
 from torchscale.features.export.formats.store import RunToStore
+from torchscale.report.figures.run import exported_run
 from torchscale.results.reader import read_summary
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder

@@ -12,8 +12,8 @@ from tests.features.export.formats.runs import CHECKS, RUN
 from tests.report.test_machine import machine_summary
 from torchscale.analysis.training.roofline import Compute
 from torchscale.features.export.formats import grafana_dashboard, prometheus
-from torchscale.features.export.formats.run_figures import exported_run
 from torchscale.report.figures.figure import ExportedRun
+from torchscale.report.figures.run import exported_run
 
 _METRIC = re.compile(r"torchscale_\w+")
 

@@ -11,8 +11,8 @@ from tests.features.export.formats.runs import CHECKS, HOSTILE, RUN, cell
 from tests.report.test_machine import machine_summary
 from torchscale.features.export.formats import junit
 from torchscale.features.export.formats.junit import figure_text
-from torchscale.features.export.formats.run_figures import exported_run
 from torchscale.report.figures.figure import ExportedRun
+from torchscale.report.figures.run import exported_run
 from torchscale.schema.state import State
 
 GRAMMAR: dict[str, tuple[set[str], set[str], set[str]]] = {

@@ -17,8 +17,8 @@ from tests import factories
 from torchscale.errors import OutputError
 from torchscale.features.export.formats import parquet
 from torchscale.features.export.formats.parquet import CELLS, LAUNCHES, STEPS
-from torchscale.features.export.formats.run_figures import exported_run
 from torchscale.features.export.formats.store import RunToStore, Stored
+from torchscale.report.figures.run import exported_run
 from torchscale.report.formats.export import summary_csv
 from torchscale.results.reader import read_summary
 from torchscale.store.run_folder import RunFolder

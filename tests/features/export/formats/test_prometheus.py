@@ -12,8 +12,8 @@ from tests.features.export.formats.exposition import Sample, parse
 from tests.features.export.formats.runs import CHECKS, HOSTILE, NASTY, RUN, cell
 from tests.report.test_machine import machine_summary
 from torchscale.features.export.formats import openmetrics, prometheus
-from torchscale.features.export.formats.run_figures import exported_run
 from torchscale.report.figures.figure import ExportedRun, Figure
+from torchscale.report.figures.run import exported_run
 from torchscale.util.text import strip_control
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from tests import factories
 from tests.report.test_machine import machine_summary
 from torchscale.analysis.summary.run import summarize
-from torchscale.features.export.formats.run_figures import exported_run
 from torchscale.features.export.formats.store import (
     RunToStore,
     cells_to_store,
@@ -16,6 +15,7 @@ from torchscale.features.export.formats.store import (
     measured_values,
     outcome_tags,
 )
+from torchscale.report.figures.run import exported_run
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.schema.state import State
 from torchscale.util.secret_names import REDACTED

@@ -11,7 +11,7 @@ import pytest
 from tests.factories import failed_record, launch_record, machine
 from torchscale.config.choices import DeviceKind
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.observer import Listener, SilentListener
+from torchscale.measure.listener import Listener, SilentListener
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord

@@ -10,7 +10,7 @@ from torchscale.watching import watch
 
 if TYPE_CHECKING:
     from torchscale.api import analyze, benchmark, compare_results, profile, validate
-    from torchscale.read.results import Results, load_results
+    from torchscale.run_results import Results, load_results
 
 __all__ = [
     "Results",

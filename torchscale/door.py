@@ -16,31 +16,52 @@ from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
 
-_FEATURES = f"{__package__}.features"
 OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "commands": {
-            "validate": "validate.cli.validate",
-            "watch": "watch.cli.watch",
-            "profile": "trace.cli.profile",
-            "autopsy": "watch.cli.autopsy",
-            "compare": "compare.cli.compare",
-            "history": "compare.cli.history",
-            "bisect": "bisect.cli.bisect",
-            "predict": "decide.cli.predict",
-            "tune": "decide.cli.tune",
-            "submit": "cluster.cli.submit",
-            "export": "export.cli.export",
+            "validate": "features.validate.cli.validate",
+            "watch": "features.watch.cli.watch",
+            "profile": "features.trace.cli.profile",
+            "autopsy": "features.watch.cli.autopsy",
+            "compare": "features.compare.cli.compare",
+            "history": "features.compare.cli.history",
+            "bisect": "features.bisect.cli.bisect",
+            "predict": "features.decide.cli.predict",
+            "tune": "features.decide.cli.tune",
+            "submit": "features.cluster.cli.submit",
+            "export": "features.export.cli.export",
         },
-        "hangs": {"autopsy": "watch.hang.evidence"},
-        "live_pages": {"watch": "watch.live_page:JobPage"},
-        "metrics": {
-            "prometheus": "export.formats.prometheus:render",
-            "openmetrics": "export.formats.prometheus:render_openmetrics",
+        "commands of runs": {
+            "baselines": "features.compare.cli.baselines:baselines",
+        },
+        "foreign configs": {
+            "other tools": "features.imports.read:read_translation",
+        },
+        "foreign options": {
+            "measure collectives": "features.imports.nccl_flags:refuse_nccl_flags",
+        },
+        "hangs": {
+            "autopsy": "features.watch.hang.evidence",
+        },
+        "live pages": {
+            "watch": "features.watch.live_page:JobPage",
+        },
+        "schemas": {
+            "compare": "features.compare.export_schema:PUBLISHED",
+            "predict": "features.decide.forecast.export_schema:PUBLISHED",
+            "history": "features.compare.history.export_schema:PUBLISHED",
+            "tune": "features.decide.tune.export_schema:PUBLISHED",
+            "bisect": "features.bisect.export_schema:PUBLISHED",
+        },
+        "sweep exports": {
+            "export": "features.export.cell_exports:CellExports",
+        },
+        "sweep notes": {
+            "compare": "features.compare.previous:against_previous",
         },
     }
 )
-"""Slot → name → what is offered: a module below ``features/``, or an attribute of one as
+"""Slot → name → what is offered: a module of this package, or an attribute of one as
 ``module:attribute``."""
 
 
@@ -68,7 +89,7 @@ class Slot(Generic[T]):
             KeyError: no feature offers it.
         """
         module, _, attribute = self._offers[key].partition(":")
-        offered: object = import_module(f"{_FEATURES}.{module}")
+        offered: object = import_module(f"{__package__}.{module}")
         if attribute:
             offered = getattr(offered, attribute)
         return cast(T, offered)

@@ -37,9 +37,9 @@ def no_application_layer(monkeypatch: pytest.MonkeyPatch) -> None:
         "machine.measure_memory",
     ):
         monkeypatch.setattr(f"torchscale.measure.{name}", hand_over)
+    monkeypatch.setattr("torchscale.features.trace.profile.profile_workload", hand_over)
     for name in (
         "max_batch.find_max_batch",
-        "profile.profile_workload",
         "benchmark.benchmark",
         "benchmark.dry_run",
     ):

@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.read.test_results import written
+from tests.test_run_results import written
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PICTURES = 4

@@ -23,8 +23,8 @@ from torchscale.features.trace.cell_profiler import CellProfiler, Profile
 from torchscale.launch.control import StopRequest
 from torchscale.measure import summary_file, sweep
 from torchscale.measure.launcher import Pending
+from torchscale.measure.listener import SilentListener
 from torchscale.measure.sweep import Sweep
-from torchscale.observer import SilentListener
 from torchscale.plan.expand import Plan, make_plan
 from torchscale.report.formats.export import summary_csv
 from torchscale.results.reader import read_summary

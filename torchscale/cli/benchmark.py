@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,13 +21,18 @@ from torchscale.cli.options import (
     known_options,
 )
 from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.cli.sweep_output import SWEEP_TERMINAL
 from torchscale.cli.workload import Workload, takes_workload
 from torchscale.config.choices import Rerun
+from torchscale.door import Slot
 from torchscale.errors import UsageError
 
 if TYPE_CHECKING:
     from torchscale.config.experiment import Experiment
     from torchscale.measure.benchmark import BenchmarkOutcome, DryRun
+
+_NOTES: Slot[Callable[[Path], str]] = Slot("sweep notes")
+"""Name → what a feature says of a run folder when its sweep has ended; perhaps nothing."""
 
 
 @takes_workload
@@ -184,7 +190,7 @@ def benchmark(
         experiment,
         output_dir=output_dir,
         rerun=rerun,
-        observer=TERMINAL,
+        observer=SWEEP_TERMINAL,
         cluster=cluster,
         token=token,
         detection=detection,
@@ -228,12 +234,11 @@ def _show_plan(result: DryRun, *, as_json: bool) -> None:
         TERMINAL.note(f"warning: {text}")
 
 
-def _compare_with_previous(outcome: BenchmarkOutcome) -> None:
-    from torchscale.features.compare.previous import against_previous  # noqa: PLC0415 - `--help` does not need it
-
-    text = against_previous(outcome.directory)
-    if text:
-        TERMINAL.note(text)
+def _note_what_features_say(outcome: BenchmarkOutcome) -> None:
+    for name in _NOTES:
+        text = _NOTES[name](outcome.directory)
+        if text:
+            TERMINAL.note(text)
 
 
 def _show_results(outcome: BenchmarkOutcome, same_command: str, *, as_json: bool) -> None:
@@ -248,7 +253,7 @@ def _show_results(outcome: BenchmarkOutcome, same_command: str, *, as_json: bool
         print_results(outcome.summary, result_console())
         print_failures(failed, outcome.cells_to_run, outcome.directory, result_console())
     if not outcome.interrupted:
-        _compare_with_previous(outcome)
+        _note_what_features_say(outcome)
     TERMINAL.results(outcome.directory)
     if outcome.interrupted:
         TERMINAL.note(f"Interrupted. The same command continues: {same_command}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from torchscale.door import Slot
 from torchscale.errors import UsageError
 
 _COMMANDS: Mapping[str, str] = MappingProxyType(
@@ -52,6 +53,10 @@ _MACHINES: Mapping[str, str] = MappingProxyType({"m4-metal": "apple-mps"})
 """Machines of other tools' configs → the preset to name."""
 
 
+_OF_OTHER_TOOLS: Slot[Callable[[Sequence[str]], None]] = Slot("foreign options")
+"""Command → what refuses flags of another tool behind it."""
+
+
 def refuse_earlier_command(arguments: Sequence[str], known: Sequence[str]) -> None:
     """Check what was typed behind the program's name.
 
@@ -91,10 +96,8 @@ def refuse_earlier_options(command: str, arguments: Sequence[str]) -> None:
         raise UsageError(
             f"there is no option {earlier[0]}", hint=_line([*command.split(), *arguments])
         )
-    if command == "measure collectives":
-        from torchscale.cli.nccl_flags import refuse_nccl_flags  # noqa: PLC0415 - for this command
-
-        refuse_nccl_flags(own)
+    if command in _OF_OTHER_TOOLS:
+        _OF_OTHER_TOOLS[command](own)
     if command == "validate" and "--disk" in own:
         value = own[own.index("--disk") + 1 :][:1]
         directory = value[0] if value and not value[0].startswith("-") else "."

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from torchscale.config.choices import DeviceKind
     from torchscale.errors import TorchscaleError
-    from torchscale.observer import Listener
 
 FIRST_LINE_SECONDS = 1.0
 """A wait that takes longer is announced: after two seconds of silence people think that a program
@@ -139,6 +137,16 @@ def print_error(error: TorchscaleError) -> None:
 
 
 @contextmanager
+def live_console(console: Console) -> Iterator[None]:
+    """Messages go to ``console``, where something is drawn anew all the time, until it ends."""
+    _live.append(console)
+    try:
+        yield
+    finally:
+        _live.pop()
+
+
+@contextmanager
 def status(text: str) -> Iterator[Callable[[str], None]]:
     """Says that something takes a moment: a spinner with the time on a terminal, else a line after
     a second and then one every ten seconds; nothing with ``--quiet``. Gives what changes the
@@ -161,11 +169,8 @@ def _spinner(console: Console, text: str) -> Iterator[Callable[[str], None]]:
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(text, total=None)
-        _live.append(console)
-        try:
+        with live_console(console):
             yield lambda now: progress.update(task, description=now)
-        finally:
-            _live.pop()
 
 
 @contextmanager
@@ -215,23 +220,6 @@ class TerminalObserver:
     def results(self, directory: Path) -> None:
         """Where the results are, and the next command."""
         note(f"Results: {directory}. Next: torchscale report {shlex.quote(str(directory))}")
-
-    @contextmanager
-    def launches(self, device: DeviceKind, total: int, repeats: int) -> Iterator[Listener]:
-        """A progress bar on a terminal, else a line per launch; nothing with ``--quiet``."""
-        from torchscale.observer import SilentListener  # noqa: PLC0415
-        from torchscale.report.terminal.live import live_view  # noqa: PLC0415 - `--help` does not need it
-
-        if is_quiet():
-            yield SilentListener()
-            return
-        console = message_console()
-        with live_view(console, device, total, repeats, detail) as view:
-            _live.append(console)
-            try:
-                yield view
-            finally:
-                _live.pop()
 
 
 TERMINAL = TerminalObserver()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from torchscale.cli.command import Group, words_of
-from torchscale.cli.options import BaselinesOption
-from torchscale.cli.output import TERMINAL, note, print_json, result_console
+from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.door import Slot
 from torchscale.errors import UsageError
 
 app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[DIR | COMMAND]")
@@ -58,45 +59,6 @@ def runs(
         TERMINAL.note(f"Next: torchscale report {shlex.quote(entries[0].name)}")
 
 
-@app.command("baselines")
-def baselines(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="Show this one. Default: the list.", show_default=False
-        ),
-    ] = None,
-    directory: BaselinesOption = Path("baselines"),
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: the list, or the whole file.")
-    ] = False,
-) -> None:
-    """List the results that [bold]compare --save[/bold] kept under a name, or show one: where and
-    when it was measured, each cell with its launches. One that cannot be read is named as such.
-
-    Each is one JSON file in the directory of baselines: remove it with rm.
-
-    [bold]Examples[/bold]
-
-    [cyan]torchscale runs baselines[/cyan]
-
-    [cyan]torchscale runs baselines main --json[/cyan]
-    """
-    from torchscale.features.compare.baselines import baseline_rows, read  # noqa: PLC0415
-    from torchscale.features.compare.terminal.baselines import baselines_json, print_baselines  # noqa: PLC0415 - not for `--help`
-    from torchscale.features.compare.terminal.comparison import print_result_set  # noqa: PLC0415
-
-    if name is not None:
-        results = read(name, directory)
-        if as_json:
-            print_json(results.model_dump_json(indent=1))
-        else:
-            print_result_set(results, result_console())
-        return
-    rows = baseline_rows(directory)
-    if as_json:
-        print_json(baselines_json(rows))
-    elif rows:
-        print_baselines(rows, result_console())
-    else:
-        note(f"No baselines in {directory}; keep one with `torchscale compare RUN --save NAME`")
+_OF_FEATURES: Slot[Callable[..., None]] = Slot("commands of runs")
+for _name in _OF_FEATURES:
+    app.command(_name)(_OF_FEATURES[_name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import ProfileTarget, Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
+from torchscale.door import Slot
 from torchscale.errors import ExitCode, MachineError, StoreError
 from torchscale.features.cluster.cluster import Cluster
 from torchscale.features.cluster.sweep import leading
@@ -20,7 +21,8 @@ from torchscale.launch.control import StopRequest
 from torchscale.launch.machine import MachineDetection
 from torchscale.launch.prediction import predict_cells
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
-from torchscale.measure.sweep import Sweep
+from torchscale.measure.listener import listening
+from torchscale.measure.sweep import Sweep, SweepExports
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.duration import (
     CellProgress,
@@ -43,9 +45,11 @@ from torchscale.store.resume import refuse_other_experiment
 from torchscale.store.run_folder import RunFolder, default_directory
 
 if TYPE_CHECKING:  # imported where they are used: most sweeps need neither
-    from torchscale.features.export.cell_exports import CellExports
     from torchscale.features.trace.cell_profiler import CellProfiler, ProfilerChoice
 
+_EXPORTS: Slot[Callable[[Experiment, Path, Observer, StopRequest], SweepExports]] = Slot(
+    "sweep exports"
+)
 PREDICTION_SECONDS = 30.0
 """Bound on predicting memory in a dry run: a user waits about that long for a plan. Later cells get
 no prediction."""
@@ -260,7 +264,7 @@ def benchmark(
             observer.note(_announcement(planned, len(pending)))
             _warn_of_other_conditions(folder.experiment, planned, len(pending), observer)
             observer.detail(f"run folder: {directory}")
-            with observer.launches(plan.device, len(pending), repeats) as listener:
+            with listening(observer, plan.device, len(pending), repeats) as listener:
                 profiler = _profiler(planned, observer)
                 exports = _exports(experiment, directory, observer, stop)
                 summary = sweep.run(pending, listener, stop, profiler, exports)
@@ -290,13 +294,11 @@ def _why_no_profile(experiment: Experiment, recorded: int) -> str:
 
 def _exports(
     experiment: Experiment, directory: Path, observer: Observer, stop: StopRequest
-) -> CellExports | None:
+) -> SweepExports | None:
     """Writes what ``export`` asks for; ``None`` where it asks for nothing."""
     if not experiment.export.places:
         return None
-    from torchscale.features.export.cell_exports import CellExports  # noqa: PLC0415 - a tenth of a second
-
-    return CellExports(experiment, directory, observer, stop)
+    return _EXPORTS["export"](experiment, directory, observer, stop)
 
 
 def _profiler(planned: PlannedRun, observer: Observer) -> CellProfiler | None:

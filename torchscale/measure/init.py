@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from torchscale.catalog.machines import ACCELERATORS, find_machine_named
@@ -12,8 +13,8 @@ from torchscale.catalog.presets import HARDWARE_PRESETS, HardwarePreset, fitted_
 from torchscale.config.messages import did_you_mean
 from torchscale.config.translate import Translation
 from torchscale.config.yaml_reader import read_yaml
+from torchscale.door import Slot
 from torchscale.errors import UsageError
-from torchscale.features.imports.read import read_translation
 from torchscale.launch.machine import detect_gpus, usable_cores
 from torchscale.util.files import atomic_write_text
 
@@ -50,6 +51,7 @@ profiling:
 """
 
 
+_FOREIGN: Slot[Callable[[Path], Translation]] = Slot("foreign configs")
 _BF16 = (8, 0)
 """Compute capability from which GPUs have bf16."""
 _EXAMPLES = Path(__file__).parent.parent / "_configs"
@@ -116,7 +118,7 @@ def write_translation(path: Path, source: Path, *, force: bool = False) -> Trans
         ConfigError: ``source`` cannot be read, or holds no key that is known here.
         OutputError: it cannot be written.
     """
-    translation = read_translation(source)
+    translation = _FOREIGN["other tools"](source)
     _write(path, translation.to_yaml(source.name), force=force)
     return translation
 

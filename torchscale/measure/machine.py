@@ -28,6 +28,7 @@ from torchscale.measure.context import (
     sweep_exit_code,
     timestamped,
 )
+from torchscale.measure.listener import listening
 from torchscale.measure.sweep import Sweep
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.expand import Plan, make_plan
@@ -208,8 +209,8 @@ def _measure(
                 observer.note(f"warning: {note}")
             observer.detail(f"run folder: {directory}")
             observer.note(f"{experiment.experiment_name}: on {planned.device_label}")
-            with observer.launches(
-                plan.device, len(pending), experiment.benchmark.repeats
+            with listening(
+                observer, plan.device, len(pending), experiment.benchmark.repeats
             ) as listener:
                 summary = sweep.run(pending, listener, stop)
             outcome = make(summary, plan, stop.asked)

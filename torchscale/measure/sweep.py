@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from torchscale.analysis.stats.series import import_quantiles
 from torchscale.analysis.summary.run import RunSummary
@@ -21,8 +21,8 @@ from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.control import StopRequest
 from torchscale.measure.ahead import shares_processes
 from torchscale.measure.launcher import Pending, in_order, open_launcher
+from torchscale.measure.listener import Listener
 from torchscale.measure.summary_file import SummaryFile
-from torchscale.observer import Listener
 from torchscale.plan.duration import runs_again
 from torchscale.plan.expand import Plan
 from torchscale.schema.cells.kinds import KINDS, AnyCell, training_workload
@@ -33,8 +33,17 @@ from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from torchscale.features.export.cell_exports import CellExports
     from torchscale.features.trace.cell_profiler import CellProfiler
+
+
+class SweepExports(Protocol):
+    """Writes a run for other programs while it is measured."""
+
+    def cell_ended(self, summary: RunSummary) -> None:
+        """The last launch of a cell has ended."""
+
+    def sweep_ended(self, summary: RunSummary) -> None:
+        """Nothing more is measured."""
 
 
 class Sweep:
@@ -111,7 +120,7 @@ class Sweep:
         listener: Listener,
         stop: StopRequest,
         profiler: CellProfiler | None = None,
-        exports: CellExports | None = None,
+        exports: SweepExports | None = None,
     ) -> RunSummary:
         """Run what is pending until done or asked to stop; one launch's failure never ends the
         sweep. A launch that needs more nodes than are there is put off; what could not be run at

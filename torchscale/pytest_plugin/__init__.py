@@ -16,7 +16,7 @@ import pytest
 
 if TYPE_CHECKING:
     from torchscale.pytest_plugin.timing import Session, TimeChange
-    from torchscale.read.results import Results
+    from torchscale.run_results import Results
 
 _UPDATE = "--torchscale-update-baseline"
 _ACCEPT = "--torchscale-accept-contended"
@@ -188,7 +188,7 @@ class Measure:
         from torchscale.errors import TorchscaleError  # noqa: PLC0415
         from torchscale.features.compare import baselines, compare  # noqa: PLC0415
         from torchscale.measure.benchmark import benchmark  # noqa: PLC0415
-        from torchscale.read.results import load_results  # noqa: PLC0415
+        from torchscale.run_results import load_results  # noqa: PLC0415
 
         self._run.refuse_neighbours()
         place = self._places.mktemp("torchscale") / Path(config).stem

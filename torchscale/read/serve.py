@@ -14,7 +14,8 @@ from torchscale.observer import SILENT, Observer
 from torchscale.read.report import RunReport
 from torchscale.read.runs import newest_run, run_by_name
 from torchscale.report.document import Document
-from torchscale.report.figures.figure import Exported, ExportedRun
+from torchscale.report.figures.figure import ExportedRun
+from torchscale.report.figures.prometheus import render, render_openmetrics
 from torchscale.report.figures.run import exported_run
 from torchscale.report.formats.html import render_html
 from torchscale.report.server import LOOPBACK, LivePage, make_server
@@ -69,8 +70,7 @@ class UnfinishedWork(Protocol):
         """
 
 
-_LIVE_PAGES: Slot[Callable[[Path], UnfinishedWork]] = Slot("live_pages")
-_METRICS: Slot[Callable[[ExportedRun], Exported]] = Slot("metrics")
+_LIVE_PAGES: Slot[Callable[[Path], UnfinishedWork]] = Slot("live pages")
 
 
 def _work_in(directory: Path) -> list[UnfinishedWork]:
@@ -125,8 +125,10 @@ class RunPage:
         Raises:
             StoreError: the directory cannot be read.
         """
-        name = "openmetrics" if openmetrics else "prometheus"
-        return _METRICS[name](self._figures(version)).text
+        figures = self._figures(version)
+        if openmetrics:
+            return render_openmetrics(figures).text
+        return render(figures).text
 
     def _document(self, version: str) -> Document:
         if version == _WAITING:

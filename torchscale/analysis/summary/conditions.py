@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
-from torchscale.features.compare.analysis.machine_speed import (
+from torchscale.analysis.summary.machine_speed import (
     LEAST_GAP,
     SLOWED,
     SpeedGap,
     speed_gap,
 )
+from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
 from torchscale.schema.run.experiment_file import ExperimentFile, Session
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell, ResultSet
 

@@ -21,6 +21,7 @@ from torchscale.cli.options import (
 )
 from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.parsing import counts, listed
+from torchscale.cli.sweep_output import SWEEP_TERMINAL
 from torchscale.cli.workload import CountOption, DeviceOption, Workload
 from torchscale.errors import UsageError
 
@@ -158,7 +159,7 @@ def collectives(
     if cluster is not None and not cluster.is_leader:
         raise typer.Exit(follow(experiment, cluster, token, TERMINAL, plan_machine))
     outcome = measure_collectives(
-        experiment, output_dir=output_dir, observer=TERMINAL, cluster=cluster, token=token
+        experiment, output_dir=output_dir, observer=SWEEP_TERMINAL, cluster=cluster, token=token
     )
     if as_json:
         print_json(ceilings_json(outcome.shown))

@@ -16,6 +16,7 @@ from torchscale.cli.options import (
 )
 from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.parsing import integers, listed
+from torchscale.cli.sweep_output import SWEEP_TERMINAL
 from torchscale.cli.workload import CountOption, DeviceOption, Workload
 from torchscale.util.optional import optional
 
@@ -92,7 +93,7 @@ def hardware(
     experiment = load_from_options(
         "measure hardware", values, context.args, known_options=known_options(context)
     )
-    outcome = measure_hardware(experiment, output_dir=output_dir, observer=TERMINAL)
+    outcome = measure_hardware(experiment, output_dir=output_dir, observer=SWEEP_TERMINAL)
     if as_json:
         print_json(ceilings_json(outcome.cells))
     else:

@@ -14,6 +14,7 @@ from torchscale.cli.options import (
     known_options,
 )
 from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.cli.sweep_output import SWEEP_TERMINAL
 from torchscale.cli.workload import (
     BatchOption,
     CountOption,
@@ -118,7 +119,7 @@ def _measure(experiment: Experiment, output_dir: Path | None, *, as_json: bool) 
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415 - `--help` does not need it
     from torchscale.report.terminal.machine import print_memory  # noqa: PLC0415
 
-    outcome = measure_memory(experiment, output_dir=output_dir, observer=TERMINAL)
+    outcome = measure_memory(experiment, output_dir=output_dir, observer=SWEEP_TERMINAL)
     if as_json:
         print_json(ceilings_json(outcome.cells))
     else:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
+from pydantic import TypeAdapter
+
+from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export, PublishedDocument
 
 
 class CostExport(Export):
@@ -121,3 +123,11 @@ class BisectionPlanExport(Export):
     """Whether it was measured in the folder, or is assumed."""
     most_launches: int
     expected: tuple[ExpectedExport, ...]
+
+
+PUBLISHED = PublishedDocument(
+    TypeAdapter(BisectionExport),
+    RESULTS_SCHEMA_VERSION,
+    "torchscale bisection",
+    "Which change made a command slower, and the evidence: `torchscale bisect --json`.",
+)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import AliasPath, Field
+from pydantic import AliasPath, Field, TypeAdapter
 
 from torchscale.config.choices import Metric
-from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
+from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export, PublishedDocument
 from torchscale.schema.run.step_parts import OutsidePart, StepPart
 from torchscale.schema.state import State
 
@@ -360,3 +360,11 @@ class ComparisonExport(Export):
     ranking: tuple[RankedSideExport, ...]
     """Sides by samples per dollar, the best first; empty without prices."""
     pairs: tuple[PairExport, ...]
+
+
+PUBLISHED = PublishedDocument(
+    TypeAdapter(ComparisonExport),
+    RESULTS_SCHEMA_VERSION,
+    "torchscale comparison",
+    "Result sets against a reference: `torchscale compare --format json`.",
+)

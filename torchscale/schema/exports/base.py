@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, TypeAdapter
 
 from torchscale.schema.base import Frozen
 
@@ -22,3 +23,13 @@ class Export(Frozen):
     Schema."""
 
     model_config = ConfigDict(strict=True, use_attribute_docstrings=True, from_attributes=True)
+
+
+@dataclass(frozen=True)
+class PublishedDocument:
+    """What other programs read: its type, its version, what it is."""
+
+    adapter: TypeAdapter[Any]
+    version: int
+    title: str
+    description: str

@@ -32,7 +32,7 @@ from torchscale.features.decide.forecast.run import (
 )
 from torchscale.features.decide.forecast.series import Latency
 from torchscale.plan.expand import make_plan
-from torchscale.read.results import load_results
+from torchscale.run_results import load_results
 from torchscale.schema.cells.collectives import CollectiveSample, CollectivesRank, CollectivesResult
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.node.environment import DeviceInfo, RankIdentity

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from torchscale.analysis.stats.ratios import LogRatio
+from torchscale.analysis.summary.machine_speed import SpeedGap, speed_gap
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.machine_speed import SpeedGap, speed_gap
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LaunchFigures
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pydantic import TypeAdapter
+
 from torchscale.config.choices import Metric
-from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
+from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export, PublishedDocument
 from torchscale.schema.state import State
 
 
@@ -100,3 +102,11 @@ class HistoryExport(Export):
     trends: tuple[TrendExport, ...]
     left_out: tuple[str, ...]
     """A sentence on each run folder that was not added."""
+
+
+PUBLISHED = PublishedDocument(
+    TypeAdapter(HistoryExport),
+    RESULTS_SCHEMA_VERSION,
+    "torchscale history",
+    "Results over time with their change points: `torchscale history --json`.",
+)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
+from pydantic import TypeAdapter
+
+from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export, PublishedDocument
 
 
 class PredictionExport(Export):
@@ -68,3 +70,11 @@ class PredictionsExport(Export):
     """Price of a GPU and hour."""
     notes: tuple[str, ...]
     """What was assumed."""
+
+
+PUBLISHED = PublishedDocument(
+    TypeAdapter(PredictionsExport),
+    RESULTS_SCHEMA_VERSION,
+    "torchscale predictions",
+    "Predicted throughput with 90 % intervals: `torchscale predict --json`.",
+)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import TypeAdapter
+
 from torchscale.catalog.models import OptionValue
-from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
+from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export, PublishedDocument
 
 
 class ChangeExport(Export):
@@ -153,3 +155,12 @@ class TuningExport(Export):
     exhaustive_launches: int | None = None
     """Launches that three of each strategy that can run would be; null where strategies were not
     searched."""
+
+
+PUBLISHED = PublishedDocument(
+    TypeAdapter(TuningExport),
+    RESULTS_SCHEMA_VERSION,
+    "torchscale tuning",
+    "The fastest setting of a config on this machine, and everything that was tried: "
+    "`torchscale tune --json`.",
+)

@@ -1,4 +1,4 @@
-"""A Grafana dashboard for the metrics of :mod:`torchscale.features.export.formats.prometheus`, to be
+"""A Grafana dashboard for the metrics of :mod:`torchscale.report.figures.prometheus`, to be
 imported as JSON.
 
 Grafana's variables choose the data source, the runs and the models. Needs Grafana 9 or later.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from torchscale.features.export.formats.prometheus import metric_name
 from torchscale.report.document import only_if
 from torchscale.report.figures.figure import Exported, ExportedRun
+from torchscale.report.figures.prometheus import metric_name
 from torchscale.report.text.figures import (
     EFFICIENCY,
     ENERGY,

@@ -1,5 +1,5 @@
-"""OpenMetrics 1.0: the figures of :mod:`torchscale.features.export.formats.prometheus`."""
+"""OpenMetrics 1.0: the figures of :mod:`torchscale.report.figures.prometheus`."""
 
-from torchscale.features.export.formats.prometheus import render_openmetrics as render
+from torchscale.report.figures.prometheus import render_openmetrics as render
 
 __all__ = ["render"]

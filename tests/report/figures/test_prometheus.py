@@ -11,7 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pro
 from tests.features.export.formats.exposition import Sample, parse
 from tests.features.export.formats.runs import CHECKS, HOSTILE, NASTY, RUN, cell
 from tests.report.test_machine import machine_summary
-from torchscale.features.export.formats import openmetrics, prometheus
+from torchscale.features.export.formats import openmetrics
+from torchscale.report.figures import prometheus
 from torchscale.report.figures.figure import ExportedRun, Figure
 from torchscale.report.figures.run import exported_run
 from torchscale.util.text import strip_control

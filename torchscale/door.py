@@ -53,6 +53,9 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "tune": "features.decide.tune.export_schema:PUBLISHED",
             "bisect": "features.bisect.export_schema:PUBLISHED",
         },
+        "sections of training": {
+            "watch": "features.watch.section:watched_section",
+        },
         "sweep exports": {
             "export": "features.export.cell_exports:CellExports",
         },

@@ -53,6 +53,9 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "tune": "features.decide.tune.export_schema:PUBLISHED",
             "bisect": "features.bisect.export_schema:PUBLISHED",
         },
+        "scripts": {
+            "watch": "features.watch.job.script_launch:run_script",
+        },
         "sections of training": {
             "watch": "features.watch.section:watched_section",
         },

@@ -47,6 +47,12 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "foreign options": {
             "measure collectives": "features.imports.nccl_flags:refuse_nccl_flags",
         },
+        "hangs": {
+            "autopsy": "features.watch.hang.evidence",
+        },
+        "live pages": {
+            "watch": "features.watch.live_page:JobPage",
+        },
         "reports": {
             "analysis.json": "features.trace.report:recording_report",
         },
@@ -56,6 +62,12 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "history": "features.compare.history.export_schema:PUBLISHED",
             "tune": "features.decide.tune.export_schema:PUBLISHED",
             "bisect": "features.bisect.export_schema:PUBLISHED",
+        },
+        "scripts": {
+            "watch": "features.watch.job.script_launch:run_script",
+        },
+        "sections of training": {
+            "watch": "features.watch.section:watched_section",
         },
         "sweep exports": {
             "export": "features.export.cell_exports:CellExports",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from torchscale.analysis.kinds import training as analysis
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
-from torchscale.features.watch.section import watched_section
+from torchscale.door import Slot
 from torchscale.report.document import Section, only_if
 from torchscale.report.figures.figure import Figure
 from torchscale.report.figures.training import training_figures
@@ -33,6 +34,16 @@ from torchscale.schema.exports.report import TrainingCellExport
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import CellRun, LaunchDetail
 from torchscale.schema.run.experiment_file import PlannedCell
+
+
+class TrainingSection(Protocol):
+    """What a feature offers to a report of training, after the diagnosis and the profiles."""
+
+    def __call__(self, summary: RunSummary, details: Mapping[str, LaunchDetail]) -> Section:
+        """The section; empty where the run has nothing for it."""
+
+
+_SECTIONS: Slot[TrainingSection] = Slot("sections of training")
 
 
 def launch_label(cell: TrainingCell, devices: str, launch: int, repeats: int) -> str:
@@ -83,7 +94,7 @@ def sections(
         lost_time_section(summary),
         diagnosis_section(summary),
         profile_section(summary),
-        watched_section(summary, details),
+        *(_SECTIONS[name](summary, details) for name in _SECTIONS),
         step_times_section(summary),
         over_time_section(summary, details),
         frontier_section(summary),

@@ -18,6 +18,9 @@ T = TypeVar("T")
 
 OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
+        "cell profiler": {
+            "trace": "features.trace.cell_profiler:sweep_profiler",
+        },
         "commands": {
             "validate": "features.validate.cli.validate",
             "watch": "features.watch.cli.watch",
@@ -35,11 +38,18 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "commands of runs": {
             "baselines": "features.compare.cli.baselines:baselines",
         },
+        "folders": {
+            "analysis.json": "features.trace.report:listed_recording",
+            "watch.json": "features.watch.listed:listed_job",
+        },
         "foreign configs": {
             "other tools": "features.imports.read:read_translation",
         },
         "foreign options": {
             "measure collectives": "features.imports.nccl_flags:refuse_nccl_flags",
+        },
+        "hangs": {
+            "autopsy": "features.watch.hang.evidence",
         },
         "kinds, analysis": {
             "training": "analysis.kinds.training",
@@ -72,6 +82,12 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "nodes": {
             "cluster": "features.cluster.sweep:join_cluster",
         },
+        "live pages": {
+            "watch": "features.watch.live_page:JobPage",
+        },
+        "reports": {
+            "analysis.json": "features.trace.report:recording_report",
+        },
         "schemas": {
             "compare": "features.compare.export_schema:PUBLISHED",
             "predict": "features.decide.forecast.export_schema:PUBLISHED",
@@ -79,12 +95,18 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "tune": "features.decide.tune.export_schema:PUBLISHED",
             "bisect": "features.bisect.export_schema:PUBLISHED",
         },
+        "scripts": {
+            "watch": "features.watch.job.script_launch:run_script",
+        },
         "sections of kinds": {
             "training": "report.sections.training:sections",
             "checkpoint": "features.machine.checkpoint.section:sections",
             "collectives": "features.machine.collectives.section:sections",
             "hardware": "features.machine.hardware.section:sections",
             "memory": "features.machine.memory.section:sections",
+        },
+        "sections of training": {
+            "watch": "features.watch.section:watched_section",
         },
         "sweep exports": {
             "export": "features.export.cell_exports:CellExports",

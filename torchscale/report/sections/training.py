@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.features.trace.sections.section import profile_section
-from torchscale.features.watch.section import watched_section
+from torchscale.door import Slot
 from torchscale.report.document import Section
 from torchscale.report.sections.compute import compute_section
 from torchscale.report.sections.cost import cost_section
@@ -15,11 +15,22 @@ from torchscale.report.sections.experts import experts_section
 from torchscale.report.sections.frontier import frontier_section
 from torchscale.report.sections.lost_time import lost_time_section
 from torchscale.report.sections.over_time import over_time_section
+from torchscale.report.sections.profiles import profile_section
 from torchscale.report.sections.resources import telemetry_section
 from torchscale.report.sections.scaling import scaling_section
 from torchscale.report.sections.step_times import step_times_section
 from torchscale.report.sections.workloads import data_section
 from torchscale.schema.run.content import LaunchDetail
+
+
+class TrainingSection(Protocol):
+    """What a feature offers to a report of training, after the diagnosis and the profiles."""
+
+    def __call__(self, summary: RunSummary, details: Mapping[str, LaunchDetail]) -> Section:
+        """The section; empty where the run has nothing for it."""
+
+
+_OF_FEATURES: Slot[TrainingSection] = Slot("sections of training")
 
 
 def sections(
@@ -31,7 +42,7 @@ def sections(
         lost_time_section(summary),
         diagnosis_section(summary),
         profile_section(summary),
-        watched_section(summary, details),
+        *(_OF_FEATURES[name](summary, details) for name in _OF_FEATURES),
         step_times_section(summary),
         over_time_section(summary, details),
         frontier_section(summary),

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.features.trace.rank_table import distributions, hidden_line, shown_ranks
 from torchscale.report.document import (
     DASH,
     Block,
@@ -25,17 +24,18 @@ from torchscale.report.document import (
     shortened,
     text_value,
 )
+from torchscale.report.text.findings import finding_text
 from torchscale.report.text.labels import batch_label, chart_name, panel_title
 from torchscale.report.text.profile import (
     RANK_HEADINGS,
     WHAT_IF_HEADINGS,
-    finding_text,
     rank_columns,
     rank_shares,
     shown_predictions,
     stall_line,
     what_if_line,
 )
+from torchscale.report.text.rank_table import distributions, hidden_line, shown_ranks
 from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown
 from torchscale.schema.profiles.finding import Finding
 from torchscale.util.units import format_bytes, format_percent, format_seconds

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests import factories
-from torchscale.analysis.training.script_measurement import (
+from torchscale.config.script import ScriptSteps
+from torchscale.features.watch.analysis.script_measurement import (
     MOST_STEPS,
     ScriptMeasurement,
     Walls,
 )
-from torchscale.config.script import ScriptSteps
 from torchscale.schema.cells.training import Measurement
 from torchscale.schema.launch.steps import StopRule
 

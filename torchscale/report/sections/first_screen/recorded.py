@@ -7,20 +7,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
-from torchscale.analysis.diagnosis.shared import COST_FLOOR
-from torchscale.features.trace.sections.section import timeline_chart
-from torchscale.report.document import AnyChart, Cause, Headline, Overview, Status, Tone, shortened
-from torchscale.report.text.profile import confidence_text, cost_words, finding_title, stall_line
+from torchscale.report.document import AnyChart, Headline, Status, Tone, shortened
+from torchscale.report.sections.profiles import timeline_chart
+from torchscale.report.text.findings import cost_words, finding_title
+from torchscale.report.text.profile import stall_line
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Finding
 from torchscale.util.units import format_bytes, format_percent, format_seconds
-from torchscale.util.words import format_range, listed, plural, sentence
+from torchscale.util.words import format_range, listed, plural
 
 COSTLY = 0.10
 """Share of the step from which the costliest cause is shown in amber. Chosen: a tenth of the
 devices."""
-_MAX_CAUSES = 3
-"""Maximum number of causes on the first screen, side by side."""
 _NEXT = 2
 """Causes that are named after the costliest."""
 
@@ -52,17 +50,6 @@ def recorded_statuses(analyses: Sequence[ProfileAnalysis], anchor: str) -> tuple
     )
 
 
-def profile_overview(analysis: ProfileAnalysis, anchor: str) -> Overview:
-    """The first screen of one recording of a program of the user's own."""
-    findings = [item for item in _findings([analysis]) if item.cost_percent >= COST_FLOOR * 100]
-    return Overview(
-        headline=recorded_headline([analysis]),
-        statuses=recorded_statuses([analysis], anchor),
-        chart=first_timeline(analysis),
-        causes=tuple(_cause(item) for item in findings[:_MAX_CAUSES]),
-    )
-
-
 def first_timeline(analysis: ProfileAnalysis) -> AnyChart | None:
     """The longest step as a picture."""
     timeline = timeline_chart(analysis, "Timeline")
@@ -75,16 +62,6 @@ def _findings(analyses: Sequence[ProfileAnalysis]) -> list[Finding]:
     """Findings of all recordings, the costliest first."""
     every = (finding for analysis in analyses for finding in analysis.findings)
     return sorted(every, key=lambda finding: -finding.cost_percent)
-
-
-def _cause(finding: Finding) -> Cause:
-    return Cause(
-        title=finding_title(finding),
-        cost=cost_words(finding),
-        cells="",
-        text=shortened(f"{sentence(finding.summary)} Confidence: {confidence_text(finding)}."),
-        advice=shortened(sentence(finding.advice)),
-    )
 
 
 def _tone(finding: Finding) -> Tone:

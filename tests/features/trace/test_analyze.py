@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torchscale.errors import UsageError
-from torchscale.features.trace.cell_profiler import Parts, ReadingProgress, make_parts
+from torchscale.features.trace.analyze import Parts, ReadingProgress, make_parts
 
 
 def test_parts_are_read_from_text() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchscale.features.trace.rank_table import (
+from torchscale.report.text.rank_table import (
     MOST_ROWS,
     distributions,
     hidden_line,

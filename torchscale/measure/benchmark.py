@@ -33,7 +33,7 @@ from torchscale.plan.duration import (
 )
 from torchscale.plan.forecast import Forecast
 from torchscale.read.failures import failed_launches
-from torchscale.report.text.labels import listed, plural
+from torchscale.report.text.words import listed, plural
 from torchscale.schema.cells.kinds import AnyCell, training_workload
 from torchscale.schema.cells.memory import PredictedMemory
 from torchscale.schema.cells.training import TrainingCell

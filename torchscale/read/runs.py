@@ -19,8 +19,9 @@ from torchscale.features.watch.text import headline
 from torchscale.observer import SILENT, Observer
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import format_efficiency, samples_text
-from torchscale.report.text.labels import cell_label, plural
+from torchscale.report.text.labels import cell_label
 from torchscale.report.text.profile import stall_line
+from torchscale.report.text.words import plural
 from torchscale.results.reader import read_summary
 from torchscale.schema.base import LAST_MOMENT
 from torchscale.schema.state import State

@@ -20,7 +20,7 @@ from torchscale.report.figures.run import exported_run
 from torchscale.report.formats.html import render_html
 from torchscale.report.server import LOOPBACK, LivePage, make_server
 from torchscale.report.terminal.live import launch_label
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 from torchscale.results.reader import read_summary
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.store.changes import RunningLaunch, ended_launches, fingerprint, running_launch

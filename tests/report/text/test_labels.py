@@ -1,67 +1,51 @@
-"""Words by number, lists that name the first, and ranges."""
+"""Names of cells: what tells them apart, in one line or in columns."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.factories import cells
 from torchscale.report.text.labels import (
-    and_others,
-    by_count,
-    capped,
-    format_range,
-    from_to,
-    in_brackets,
-    listed,
-    plural,
+    batch_label,
+    cell_label,
+    chart_name,
+    identity_values,
+    short_batch,
+    short_title,
 )
+
+ONE, TWO = cells()[:2]
+
+
+def test_a_cell_is_named_by_model_batch_and_devices() -> None:
+    assert cell_label(TWO).startswith(TWO.title)
+    assert cell_label(TWO).endswith(f"{batch_label(TWO)}, 2 devices")
+    assert cell_label(ONE).endswith(", 1 device")
 
 
 @pytest.mark.parametrize(
-    ("count", "noun", "expected"),
+    ("changes", "label", "short"),
     [
-        (1, "cell", "1 cell"),
-        (0, "cell", "0 cells"),
-        (2, "launch", "2 launches"),
-        (2, "series", "2 series"),
-        (1200, "bias", "1,200 biases"),
+        ({"batch_size": 8, "scaling": "weak"}, "batch 8", "8"),
+        ({"batch_size": 8, "scaling": "strong"}, "global batch 8", "8 global"),
+        ({"batch_size": None}, "own batch", "own"),
     ],
 )
-def test_a_noun_follows_its_count(count: int, noun: str, expected: str) -> None:
-    assert plural(count, noun) == expected
+def test_a_batch_is_of_a_device_of_all_or_the_scripts_own(
+    changes: dict[str, object], label: str, short: str
+) -> None:
+    cell = TWO.model_copy(update=changes)
+    assert (batch_label(cell), short_batch(cell)) == (label, short)
 
 
-def test_a_verb_follows_its_count() -> None:
-    assert [by_count(count, "is", "are") for count in (0, 1, 2)] == ["are", "is", "are"]
+def test_a_short_title_has_the_settings_that_are_not_usual() -> None:
+    assert short_title(TWO.model_copy(update={"precision": "bf16"})).endswith(" bf16")
+    assert identity_values(TWO)[-1].text == "2"
 
 
-def test_the_rest_of_a_list_is_counted() -> None:
-    labels = ["a", "b", "c", "d"]
-    assert capped(labels, 4) == labels
-    assert capped(labels, 3) == ["a", "b", "c", "1 more"]
-    assert capped(["a"] * 1500, 1, "{:,} more") == ["a", "1,499 more"]
-    assert [and_others(count) for count in (0, 1, 2)] == [
-        "",
-        " and 1 other cell",
-        " and 2 other cells",
-    ]
-
-
-def test_items_are_joined() -> None:
-    assert [listed(items) for items in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
-        "",
-        "a",
-        "a and b",
-        "a, b and c",
-    ]
-
-
-def test_a_range_of_one_text_is_that_text() -> None:
-    assert from_to("1 ms", "1 ms") == "1 ms"
-    assert from_to("1 ms", "2 ms") == "1 ms to 2 ms"
-    assert format_range([3.0, 1.0], "{:g}".format, "at ") == "at 1 to 3"
-    assert format_range([], "{:g}".format, "at ") == ""
-
-
-def test_brackets_stand_only_around_a_text() -> None:
-    assert in_brackets("contended") == " (contended)"
-    assert in_brackets("") == ""
+def test_names_of_charts_that_begin_alike_differ() -> None:
+    long = "a model of many words " * 10
+    assert chart_name("scaling", "ResNet-50, bf16") == "scaling-resnet-50-bf16"
+    first, second = chart_name("scaling", f"{long}1"), chart_name("scaling", f"{long}2")
+    assert first != second
+    assert len(first) == len(second) <= 80

@@ -29,7 +29,7 @@ from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.measure.context import PlannedRun, plan_run, stop_on_signals
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.expand import Plan
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.launch.nodes import CheckStep, NodeDescription, Start
 from torchscale.schema.launch.progress import Progress

@@ -29,7 +29,7 @@ from torchscale.features.compare.text.verdict import format_held, format_nothing
 from torchscale.observer import SILENT, Observer
 from torchscale.read.rendering import render_document
 from torchscale.read.runs import run_by_name
-from torchscale.report.text.labels import listed, plural
+from torchscale.report.text.words import listed, plural
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultSet

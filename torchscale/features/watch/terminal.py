@@ -11,8 +11,8 @@ from torchscale.features.trace.terminal import titled_table
 from torchscale.features.watch.text import format_dollars, headline, time_rows
 from torchscale.report.document import optional_text
 from torchscale.report.terminal.failures import print_autopsy
-from torchscale.report.text.labels import plural
 from torchscale.report.text.profile import not_judged
+from torchscale.report.text.words import plural
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 from torchscale.util.units import (

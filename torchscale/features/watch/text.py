@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 from torchscale.schema.watch.report import JobTime, WatchReport
 from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
 

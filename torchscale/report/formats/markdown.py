@@ -18,7 +18,7 @@ from torchscale.report.document import (
     Table,
     only_if,
 )
-from torchscale.report.text.labels import in_brackets
+from torchscale.report.text.words import in_brackets
 from torchscale.util.text import strip_control
 
 MAX_SUMMARY_LINES = 60

@@ -16,7 +16,8 @@ from torchscale.report.text.figures import (
     efficiency_value,
     state_value,
 )
-from torchscale.report.text.labels import identity_columns, identity_values, plural
+from torchscale.report.text.labels import identity_columns, identity_values
+from torchscale.report.text.words import plural
 
 _MOST_ROWS = 20
 """Maximum number of rows of a run: about a screen. Frames have all."""

@@ -19,12 +19,8 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.text.checkpoint import busy_line, load_text, slowing_line, slowing_text
-from torchscale.report.text.labels import (
-    cell_label,
-    format_range,
-    identity_columns,
-    identity_values,
-)
+from torchscale.report.text.labels import cell_label, identity_columns, identity_values
+from torchscale.report.text.words import format_range
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 
 _MAX_RANKS = 16

@@ -25,14 +25,9 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
-from torchscale.report.text.labels import (
-    format_range,
-    identity_columns,
-    identity_values,
-    panel_title,
-    plural,
-)
+from torchscale.report.text.labels import identity_columns, identity_values, panel_title
 from torchscale.report.text.machine import copy_label, format_slowest_share
+from torchscale.report.text.words import format_range, plural
 from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate
 
 _MAX_DISTINCT = 12

@@ -22,13 +22,8 @@ from torchscale.report.document import (
     optional_value,
 )
 from torchscale.report.sections.selection import Line, shown_panels
-from torchscale.report.text.labels import (
-    batch_label,
-    cell_label,
-    chart_name,
-    device_noun,
-    format_range,
-)
+from torchscale.report.text.labels import batch_label, cell_label, chart_name, device_noun
+from torchscale.report.text.words import format_range
 from torchscale.util.units import format_rate
 
 

@@ -20,7 +20,8 @@ from torchscale.report.document import (
     TableValue,
     shortened,
 )
-from torchscale.report.text.labels import device_names, format_minute, listed, run_period
+from torchscale.report.text.labels import device_names, run_period
+from torchscale.report.text.words import format_minute, listed
 from torchscale.util.units import format_seconds
 
 _MAX_CONDITIONS = 4

@@ -15,7 +15,8 @@ from torchscale.report.document import (
     only_if,
     optional_value,
 )
-from torchscale.report.text.labels import format_range, identity_columns, identity_values
+from torchscale.report.text.labels import identity_columns, identity_values
+from torchscale.report.text.words import format_range
 from torchscale.util.units import format_percent
 
 _NOTE = (

@@ -27,12 +27,11 @@ from torchscale.report.document import (
 from torchscale.report.text.figures import ENERGY, SAMPLES_PER_JOULE
 from torchscale.report.text.labels import (
     batch_label,
-    format_range,
     identity_columns,
     identity_values,
-    plural,
     short_title,
 )
+from torchscale.report.text.words import format_range, plural
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.util.units import (

@@ -20,13 +20,8 @@ from torchscale.report.sections.first_screen.first_chart import shows_every_seri
 from torchscale.report.sections.first_screen.headline import at_largest_count
 from torchscale.report.sections.selection import selection_note
 from torchscale.report.text.figures import efficiency_value
-from torchscale.report.text.labels import (
-    device_noun,
-    format_range,
-    identity_columns,
-    identity_values,
-    nodes_of,
-)
+from torchscale.report.text.labels import device_noun, identity_columns, identity_values, nodes_of
+from torchscale.report.text.words import format_range
 from torchscale.util.units import format_percent
 
 

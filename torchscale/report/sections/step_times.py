@@ -26,7 +26,8 @@ from torchscale.report.text.figures import (
     STEP_MEAN,
     Quantity,
 )
-from torchscale.report.text.labels import format_range, identity_columns, identity_values
+from torchscale.report.text.labels import identity_columns, identity_values
+from torchscale.report.text.words import format_range
 
 
 def step_times_section(summary: RunSummary) -> Section:

@@ -14,7 +14,8 @@ from torchscale.report.document import (
     optional_text,
     shortened,
 )
-from torchscale.report.text.labels import cell_label, plural
+from torchscale.report.text.labels import cell_label
+from torchscale.report.text.words import plural
 from torchscale.schema.launch.rank import DataUse
 from torchscale.util.units import format_bytes, format_percent, format_seconds
 

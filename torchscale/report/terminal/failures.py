@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from torchscale.report.text.failure import autopsy_lines, failure_excerpt
-from torchscale.report.text.labels import and_others, plural
+from torchscale.report.text.words import and_others, plural
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State

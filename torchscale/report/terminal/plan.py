@@ -14,7 +14,7 @@ from torchscale.plan.expand import Plan
 from torchscale.plan.forecast import Forecast
 from torchscale.plan.kinds import plan_kind
 from torchscale.report.document import only_if
-from torchscale.report.text.labels import by_count, plural
+from torchscale.report.text.words import by_count, plural
 from torchscale.schema.cells.kinds import training_workload
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.util.units import format_bytes, format_coarse_seconds

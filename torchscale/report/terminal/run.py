@@ -25,16 +25,15 @@ from torchscale.report.text.figures import (
     state_value,
 )
 from torchscale.report.text.labels import (
-    and_others,
     batch_label,
     panel_title,
-    plural,
     short_batch,
     short_title,
     variants,
 )
 from torchscale.report.text.measurement import flag_text
 from torchscale.report.text.profile import finding_text
+from torchscale.report.text.words import and_others, plural
 from torchscale.schema.state import State
 
 _STYLE = {

@@ -7,7 +7,7 @@ from torchscale.analysis.machine.checkpoint import (
     CheckpointFigures,
     Coldness,
 )
-from torchscale.report.text.labels import from_to, listed, plural
+from torchscale.report.text.words import from_to, listed, plural
 from torchscale.util.units import format_byte_rate, format_change, format_percent, format_seconds
 
 

@@ -9,7 +9,7 @@ from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
 from torchscale.analysis.machine.hardware import CopyRate
 from torchscale.analysis.summary.machine import MemorySummary
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
-from torchscale.report.text.labels import from_to, listed, plural
+from torchscale.report.text.words import from_to, listed, plural
 from torchscale.util.units import (
     format_byte_rate,
     format_bytes,

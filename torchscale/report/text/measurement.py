@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from torchscale.analysis.training.flags import MIN_BATCHES, Flag
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.text.labels import listed, plural
+from torchscale.report.text.words import listed, plural
 from torchscale.schema.cells.training import Measurement
 from torchscale.schema.launch.steps import StopRule
 from torchscale.util.units import format_percent

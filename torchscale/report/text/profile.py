@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.report.text.labels import in_brackets
+from torchscale.report.text.words import in_brackets
 from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown, WindowKind
 from torchscale.schema.profiles.finding import Abstention, CostBasis, Finding
 from torchscale.schema.profiles.what_if import WhatIf, WhatIfRow

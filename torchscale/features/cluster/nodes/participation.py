@@ -17,7 +17,7 @@ from torchscale.features.cluster.nodes.leader import Leader
 from torchscale.features.cluster.nodes.network import listen_as_leader
 from torchscale.launch.control import StopRequest
 from torchscale.observer import Observer
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 from torchscale.schema.launch.nodes import CheckStep, Description, Finish, Start
 from torchscale.util.processes.subprocesses import POLL_SECONDS, adopt_orphans
 

@@ -26,7 +26,7 @@ from torchscale.features.cluster.submit.kubernetes_engine import (
     prepare_train_job,
 )
 from torchscale.features.cluster.submit.slurm_engine import SlurmEngine
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 
 __all__ = [
     "Engine",

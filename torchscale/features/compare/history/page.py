@@ -40,7 +40,8 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.sections.charts import whiskers
-from torchscale.report.text.labels import chart_name, plural
+from torchscale.report.text.labels import chart_name
+from torchscale.report.text.words import plural
 from torchscale.util.units import format_percent, parse_moment
 
 _MAX_COMMANDS = 8

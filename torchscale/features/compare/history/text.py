@@ -15,7 +15,7 @@ from torchscale.features.compare.text.comparison import (
     metric_label,
 )
 from torchscale.report.document import shortened
-from torchscale.report.text.labels import by_count, plural
+from torchscale.report.text.words import by_count, plural
 
 _MAX_DIFFERENCES = 8
 """Maximum number of differences of one change, in a line; JSON has all."""

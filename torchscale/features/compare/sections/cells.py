@@ -37,7 +37,7 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 
 _MAX_BRIEF_ROWS = 15
 """Maximum number of rows: with headline, statuses and differences at most 60 lines: a screen of a

@@ -23,7 +23,7 @@ from torchscale.report.document import (
     only_if,
     shortened,
 )
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 from torchscale.util.units import format_percent
 
 

@@ -45,7 +45,7 @@ from torchscale.report.document import (
     only_if,
     shortened,
 )
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 
 _BRIEF_DIFFERENCES = 12
 """Half a screen."""

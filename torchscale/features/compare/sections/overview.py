@@ -15,7 +15,7 @@ from torchscale.features.compare.text.comparison import (
 )
 from torchscale.features.compare.text.verdict import format_headline, format_session_noise
 from torchscale.report.document import AnyChart, Headline, Overview, Status, Tone, shortened
-from torchscale.report.text.labels import capped, listed, plural
+from torchscale.report.text.words import capped, listed, plural
 
 _TONES = {Verdict.BETTER: Tone.GOOD, Verdict.WORSE: Tone.BAD, Verdict.SAME: Tone.PLAIN}
 _MAX_NAMED = 2

@@ -39,7 +39,8 @@ from torchscale.report.document import (
     Tone,
     shortened,
 )
-from torchscale.report.text.labels import chart_name, plural
+from torchscale.report.text.labels import chart_name
+from torchscale.report.text.words import plural
 
 _MAX_OPERATORS, _MAX_BRIEF_OPERATORS = 60, 8
 """Rows of operators; JSON has all."""

@@ -30,7 +30,8 @@ from torchscale.features.compare.text.comparison import (
 )
 from torchscale.features.compare.text.verdict import format_session_noise, pair_verdict
 from torchscale.report.document import only_if, shortened
-from torchscale.report.text.labels import and_others, plural, short_batch, short_title
+from torchscale.report.text.labels import short_batch, short_title
+from torchscale.report.text.words import and_others, plural
 from torchscale.schema.cells.kinds import AnyCell, training_workload
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import ResultCell, ResultSet

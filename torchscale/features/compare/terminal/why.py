@@ -27,7 +27,7 @@ from torchscale.features.compare.text.why import (
     why_headline,
 )
 from torchscale.report.document import shortened
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 from torchscale.util.optional import optional
 
 _MAX_OPERATORS = 12

@@ -18,15 +18,8 @@ from torchscale.features.compare.analysis.pair import (
     Score,
 )
 from torchscale.report.document import shortened
-from torchscale.report.text.labels import (
-    batch_label,
-    by_count,
-    format_days,
-    in_brackets,
-    listed,
-    panel_title,
-    plural,
-)
+from torchscale.report.text.labels import batch_label, panel_title
+from torchscale.report.text.words import by_count, format_days, in_brackets, listed, plural
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultCell, ResultSet

@@ -28,7 +28,7 @@ from torchscale.features.compare.text.comparison import (
     result_label,
 )
 from torchscale.report.document import shortened
-from torchscale.report.text.labels import capped, listed, plural
+from torchscale.report.text.words import capped, listed, plural
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.util.units import format_percent
 

@@ -24,7 +24,8 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
-from torchscale.report.text.labels import chart_name, plural
+from torchscale.report.text.labels import chart_name
+from torchscale.report.text.words import plural
 from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_percent, format_rate, format_seconds
 

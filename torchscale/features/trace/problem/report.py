@@ -26,7 +26,7 @@ from torchscale.features.trace.readers.files import ARCHIVE_SUFFIXES, JSON_SUFFI
 from torchscale.features.trace.readers.recordings import find_recordings
 from torchscale.observer import SILENT, Observer
 from torchscale.read.runs import run_by_name
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 from torchscale.util.files import atomic_write_bytes
 from torchscale.util.scratch import scratch_directory
 from torchscale.version import __version__

@@ -6,7 +6,7 @@ from torchscale.features.trace.sections.overview import profile_overview
 from torchscale.features.trace.sections.section import operation_tables, profile_blocks
 from torchscale.report.document import Bullets, Document, Paragraph, Section, shortened
 from torchscale.report.sections.diagnosis import abstention_blocks
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Diagnosis
 

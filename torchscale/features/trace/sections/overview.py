@@ -10,8 +10,8 @@ from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
 from torchscale.analysis.diagnosis.shared import COST_FLOOR
 from torchscale.features.trace.sections.section import timeline_chart
 from torchscale.report.document import AnyChart, Cause, Headline, Overview, Status, Tone, shortened
-from torchscale.report.text.labels import format_range, listed, plural, sentence
 from torchscale.report.text.profile import confidence_text, cost_words, finding_title, stall_line
+from torchscale.report.text.words import format_range, listed, plural, sentence
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Finding
 from torchscale.util.units import format_bytes, format_percent, format_seconds

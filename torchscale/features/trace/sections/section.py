@@ -25,13 +25,7 @@ from torchscale.report.document import (
     shortened,
     text_value,
 )
-from torchscale.report.text.labels import (
-    batch_label,
-    chart_name,
-    format_range,
-    panel_title,
-    sentence,
-)
+from torchscale.report.text.labels import batch_label, chart_name, panel_title
 from torchscale.report.text.profile import (
     RANK_HEADINGS,
     WHAT_IF_HEADINGS,
@@ -42,6 +36,7 @@ from torchscale.report.text.profile import (
     stall_line,
     what_if_line,
 )
+from torchscale.report.text.words import format_range, sentence
 from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown
 from torchscale.schema.profiles.finding import Finding
 from torchscale.util.units import format_bytes, format_percent, format_seconds

@@ -24,7 +24,7 @@ from torchscale.features.validate.acceptance.peers import (
 )
 from torchscale.features.validate.acceptance.verdict import what_to_do
 from torchscale.features.validate.fleet.reports import copies
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 from torchscale.schema.node.acceptance import (
     AcceptanceRun,
     Cause,

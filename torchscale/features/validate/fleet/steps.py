@@ -45,7 +45,7 @@ from torchscale.features.validate.run.probe import collective_ranks
 from torchscale.features.validate.run.validate import TIMEOUT_SECONDS, requirements_of, validate
 from torchscale.launch.control import StopRequest
 from torchscale.observer import SILENT, Observer
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 from torchscale.schema.launch.nodes import CheckStep, LaunchNode
 from torchscale.schema.node.fleet import (
     FleetNode,

@@ -14,7 +14,7 @@ from torchscale.features.validate.acceptance.verdict import format_value
 from torchscale.features.validate.fleet.differences import checks_of
 from torchscale.features.validate.fleet.fleet import rail_name, slow_rail_text
 from torchscale.features.validate.terminal import PART_STYLES, print_fixes
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 from torchscale.schema.node.check import Check, Disposition, Status
 from torchscale.schema.node.fleet import (
     FleetFigure,

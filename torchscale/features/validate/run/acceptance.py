@@ -36,7 +36,7 @@ from torchscale.measure.context import PlannedRun, measuring
 from torchscale.measure.launcher import Launcher, Pending, open_launcher
 from torchscale.observer import Observer
 from torchscale.plan.kinds import plan_kind
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.ident import file_name
 from torchscale.schema.launch.record import LaunchRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from torchscale.features.validate.acceptance.judge import NARROW, disturbance
-from torchscale.report.text.labels import plural
+from torchscale.report.text.words import plural
 from torchscale.schema.node.acceptance import AcceptanceRun, LimitKind, Power, Series
 from torchscale.util.units import format_coarse_seconds, format_percent
 

@@ -8,7 +8,8 @@ from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import Failure, shortened
 from torchscale.report.text.failure import failure_excerpt
-from torchscale.report.text.labels import cell_label, listed, plural
+from torchscale.report.text.labels import cell_label
+from torchscale.report.text.words import listed, plural
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
 

@@ -14,7 +14,8 @@ from torchscale.features.trace.sections.overview import recorded_headline
 from torchscale.report.document import Headline, Tone, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import LOST_PARTS, format_efficiency, samples_text
-from torchscale.report.text.labels import batch_label, device_noun, listed, plural
+from torchscale.report.text.labels import batch_label, device_noun
+from torchscale.report.text.words import listed, plural
 from torchscale.schema.state import State
 from torchscale.util.units import format_percent
 

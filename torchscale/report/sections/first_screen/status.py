@@ -23,15 +23,8 @@ from torchscale.report.sections.first_screen.headline import (
 )
 from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.figures import PEAK_ALLOCATED, launches_label, memory_quantity
-from torchscale.report.text.labels import (
-    and_others,
-    batch_label,
-    by_count,
-    device_noun,
-    listed,
-    plural,
-    short_title,
-)
+from torchscale.report.text.labels import batch_label, device_noun, short_title
+from torchscale.report.text.words import and_others, by_count, listed, plural
 from torchscale.schema.state import State
 from torchscale.util.interval_text import Interval, format_share_interval
 from torchscale.util.units import format_bytes, format_percent

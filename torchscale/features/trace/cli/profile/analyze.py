@@ -134,7 +134,7 @@ def _report(
     """Write the part of a recording that fails, and say what it is."""
     from torchscale.features.trace.cell_profiler import make_parts  # noqa: PLC0415
     from torchscale.features.trace.problem.report import report_problem  # noqa: PLC0415
-    from torchscale.report.text.labels import plural  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.text.words import plural  # noqa: PLC0415 - `--help` does not need it
 
     report = report_problem(
         paths, output, window=window, parts=make_parts(*parts), observer=TERMINAL

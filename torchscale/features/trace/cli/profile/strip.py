@@ -29,7 +29,7 @@ def strip(
     [cyan]torchscale profile strip run.sqlite --output run-to-share.sqlite[/cyan]
     """
     from torchscale.features.trace.profile import strip_recording  # noqa: PLC0415
-    from torchscale.report.text.labels import plural  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.text.words import plural  # noqa: PLC0415 - `--help` does not need it
 
     tables = strip_recording(source, output)
     if as_json:

@@ -1,0 +1,94 @@
+"""Numbers of things, dates and lists in words, shared by all sections and formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from torchscale.report.document import shortened
+
+
+def format_period(start: str, end: str) -> str:
+    """``2026-11-20 14:02 to 15:31 UTC``; the day is repeated where it is another."""
+    first, last = format_minute(start), format_minute(end)
+    if first == last:
+        return f"{first} UTC"
+    return f"{first} to {last.removeprefix(f'{first[:10]} ')} UTC"
+
+
+def format_minute(time: str) -> str:
+    """``2026-11-20 14:02`` of a time in ISO 8601."""
+    return shortened(time[:16].replace("T", " "))
+
+
+def format_days(times: Iterable[str]) -> str:
+    """First and last day of times in ISO 8601; empty without any."""
+    days = sorted({time[:10] for time in times})
+    if days:
+        return shortened(" to ".join(dict.fromkeys([days[0], days[-1]])))
+    return ""
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 cell``, ``2 cells``, ``2 launches``, ``2 epochs``, ``2 series``."""
+    if count == 1 or noun.endswith("series"):
+        return f"{count:,} {noun}"
+    if noun.endswith(("nch", "tch", "s")):
+        return f"{count:,} {noun}es"
+    return f"{count:,} {noun}s"
+
+
+def by_count(count: int, one: str, several: str) -> str:
+    """The word for one, such as ``is``, or for another number, such as ``are``."""
+    if count == 1:
+        return one
+    return several
+
+
+def and_others(count: int, noun: str = "other cell") -> str:
+    """`` and 2 other cells``, after what was named; empty without any."""
+    if count < 1:
+        return ""
+    return f" and {plural(count, noun)}"
+
+
+def capped(labels: Sequence[str], limit: int, rest: str = "{} more") -> list[str]:
+    """The first ``limit`` labels, then how many more there are in the words of ``rest``."""
+    more = len(labels) - limit
+    if more < 1:
+        return list(labels)
+    return [*labels[:limit], rest.format(more)]
+
+
+def in_brackets(text: str) -> str:
+    """`` (text)``, after what it explains; empty without a text."""
+    if not text:
+        return ""
+    return f" ({text})"
+
+
+def format_range(
+    values: Sequence[float], format_value: Callable[[float], str], before: str = ""
+) -> str:
+    """``median 12.0 ms to 45.1 ms``; one value where the ends look alike, nothing without any."""
+    if not values:
+        return ""
+    return before + from_to(format_value(min(values)), format_value(max(values)))
+
+
+def from_to(low: str, high: str) -> str:
+    """``12.0 ms to 45.1 ms``; one text where both are alike."""
+    if low == high:
+        return low
+    return f"{low} to {high}"
+
+
+def listed(items: Sequence[str]) -> str:
+    """``a, b and c``."""
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def sentence(text: str) -> str:
+    """``raise the batch size`` → ``Raise the batch size.``"""
+    return f"{text[:1].upper()}{text[1:]}."

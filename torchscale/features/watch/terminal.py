@@ -8,16 +8,14 @@ from rich.console import Console
 from rich.table import Table
 
 from torchscale.features.trace.terminal import titled_table
+from torchscale.features.watch.hang.terminal import print_autopsy
 from torchscale.features.watch.text import format_dollars, headline, time_rows
 from torchscale.report.document import optional_text
-from torchscale.report.terminal.failures import print_autopsy
 from torchscale.report.text.profile import not_judged
 from torchscale.report.text.words import plural
-from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 from torchscale.util.units import (
     format_bytes,
-    format_coarse_seconds,
     format_percent,
     format_seconds,
 )
@@ -40,13 +38,6 @@ def print_watch(report: WatchReport, console: Console) -> None:
     if report.abstentions:
         console.print()
         console.print(not_judged(report.abstentions), markup=False, soft_wrap=True, style="dim")
-
-
-def print_hang(verdict: Autopsy, seconds: float, console: Console) -> None:
-    """Why a job makes no progress, while it hangs."""
-    lasted = format_coarse_seconds(seconds)
-    console.print(f"No progress for {lasted}:", markup=False, soft_wrap=True)
-    print_autopsy(verdict, console)
 
 
 def _print_findings(report: WatchReport, console: Console) -> None:

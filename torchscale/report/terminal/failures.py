@@ -1,4 +1,4 @@
-"""What failed in a sweep, where, and how to measure it again; the verdict on a hang."""
+"""What failed in a sweep, where, and how to measure it again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from torchscale.report.text.failure import autopsy_lines, failure_excerpt
+from torchscale.report.text.failure import failure_excerpt
 from torchscale.report.text.words import and_others, plural
-from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State
 
@@ -47,10 +46,3 @@ def print_failures(
             console.print(f"    {text}", markup=False, soft_wrap=True, style="dim")
     if len(causes) > _SHOWN:
         console.print(f"… and {plural(len(causes) - _SHOWN, 'other cause')}, in the report")
-
-
-def print_autopsy(autopsy: Autopsy, console: Console) -> None:
-    """The verdict on a hang in a line, then what it rests on."""
-    console.print(autopsy.summary, markup=False, soft_wrap=True, style="bold")
-    for line in autopsy_lines(autopsy):
-        console.print(f"    {line}", markup=False, soft_wrap=True)

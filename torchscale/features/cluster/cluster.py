@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchscale.config.sections import MAX_NODES
+from torchscale.config.choices import MAX_NODES
 from torchscale.errors import UsageError
 from torchscale.util.files import read_bounded
 from torchscale.util.redaction import note_values

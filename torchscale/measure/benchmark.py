@@ -32,12 +32,10 @@ from torchscale.plan.duration import (
     estimate_seconds,
 )
 from torchscale.plan.forecast import Forecast
-from torchscale.read.failures import failed_launches
 from torchscale.report.text.words import listed, plural
 from torchscale.schema.cells.kinds import AnyCell, training_workload
 from torchscale.schema.cells.memory import PredictedMemory
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
 from torchscale.store.changes import launch_ends
@@ -75,17 +73,9 @@ class BenchmarkOutcome:
         return sweep_exit_code(self._states(), interrupted=self.interrupted)
 
     @property
-    def cells_to_run(self) -> int:
-        """Cells that this machine can run."""
-        return sum(state is not State.SKIPPED for state in self._states())
-
-    def failed(self) -> tuple[LaunchRecord, ...]:
-        """A failed launch of each cell that failed.
-
-        Raises:
-            StoreError: the folder cannot be read.
-        """
-        return failed_launches(self.directory, self.summary)
+    def has_failed(self) -> bool:
+        """Whether any cell failed."""
+        return any(state.has_failed for state in self._states())
 
     def _states(self) -> Iterator[State]:
         return (cell.state for cell in self.summary.everything)

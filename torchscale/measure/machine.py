@@ -4,7 +4,7 @@ cells of a plan."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -45,11 +45,13 @@ class MachineOutcome(Generic[S]):
         directory: The run folder, which may hold other cells.
         cells: Summaries of the cells measured now.
         interrupted: Whether Ctrl-C or TERM ended it early.
+        run: The folder's experiment with these cells alone.
     """
 
     directory: Path
     cells: tuple[S, ...]
     interrupted: bool
+    run: RunSummary
 
     @property
     def exit_code(self) -> ExitCode:
@@ -107,7 +109,10 @@ def measure_collectives(
     directory = output_dir or timestamped("collectives")
 
     def outcome(summary: RunSummary, plan: Plan, interrupted: bool) -> CollectivesOutcome:
-        return CollectivesOutcome(directory, _planned(summary.collectives, plan), interrupted)
+        cells = _planned(summary.collectives, plan)
+        return CollectivesOutcome(
+            directory, cells, interrupted, replace(summary, in_plan_order=cells)
+        )
 
     return _measure(experiment, directory, observer, outcome, cluster=cluster, token=token)
 
@@ -122,7 +127,8 @@ def measure_hardware(
     def outcome(
         summary: RunSummary, plan: Plan, interrupted: bool
     ) -> MachineOutcome[HardwareSummary]:
-        return MachineOutcome(directory, _planned(summary.hardware, plan), interrupted)
+        cells = _planned(summary.hardware, plan)
+        return MachineOutcome(directory, cells, interrupted, replace(summary, in_plan_order=cells))
 
     return _measure(experiment, directory, observer, outcome)
 
@@ -137,7 +143,8 @@ def measure_memory(
     def outcome(
         summary: RunSummary, plan: Plan, interrupted: bool
     ) -> MachineOutcome[MemorySummary]:
-        return MachineOutcome(directory, _planned(summary.memory, plan), interrupted)
+        cells = _planned(summary.memory, plan)
+        return MachineOutcome(directory, cells, interrupted, replace(summary, in_plan_order=cells))
 
     return _measure(experiment, directory, observer, outcome)
 

@@ -15,23 +15,20 @@ from torchscale.errors import UsageError
 from torchscale.features.trace.sections.document import profile_document
 from torchscale.features.trace.terminal import print_analysis
 from torchscale.observer import SILENT, Observer
-from torchscale.read.failures import failed_launches
 from torchscale.read.rendering import render_document
 from torchscale.read.runs import chosen_run, first_names
 from torchscale.report.build import build_document
 from torchscale.report.document import Document
+from torchscale.report.formats.console import print_blocks
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.machine_export import machine_export
 from torchscale.report.formats.report_export import cell_export, summary_json
-from torchscale.report.sections.first_screen.verdict import verdict
+from torchscale.report.sections.one_cell import cell_table
 from torchscale.report.sections.selection import detailed_cells
-from torchscale.report.terminal.cell import print_cell
-from torchscale.report.terminal.failures import print_failures
-from torchscale.report.terminal.run import print_results
+from torchscale.report.terminal.run import print_run
 from torchscale.results.details import read_details
 from torchscale.results.reader import read_summary
 from torchscale.schema.profiles.analysis import ProfileAnalysis
-from torchscale.schema.state import State
 from torchscale.store.run_folder import load_profile
 from torchscale.util.gc import gc_paused
 
@@ -98,18 +95,12 @@ class RunReport:
         return build_document(self.summary, details, price=self.price)
 
     def print_to(self, console: Console) -> None:
-        """The verdict, the table of cells, and where what failed broke."""
-        for paragraph in verdict(self.summary):
-            console.print(paragraph, markup=False)
-        print_results(self.summary, console)
-        to_run = sum(cell.state is not State.SKIPPED for cell in self.summary.everything)
-        print_failures(
-            failed_launches(self.directory, self.summary), to_run, self.directory, console
-        )
+        """The verdict, what costs most, where what failed broke, and the table of cells."""
+        print_run(self.summary, self.directory, console, price=self.price)
 
     def print_cell(self, text: str, console: Console) -> None:
         """One cell as a vertical table."""
-        print_cell(self.summary, _find_cell(self.summary, text), console)
+        print_blocks([cell_table(self.summary, _find_cell(self.summary, text))], console)
 
     def cell_json(self, text: str) -> str:
         """One cell, as the JSON of the run has it."""

@@ -122,7 +122,7 @@ def collectives(
     from torchscale.features.cluster.sweep import follow, join_cluster  # noqa: PLC0415
     from torchscale.measure.machine import measure_collectives, plan_machine  # noqa: PLC0415
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415
-    from torchscale.report.terminal.machine import print_collectives  # noqa: PLC0415
+    from torchscale.report.terminal.collectives import print_collectives  # noqa: PLC0415
 
     if counts("--gpus", gpus) == [1]:
         raise UsageError(

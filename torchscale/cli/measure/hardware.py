@@ -77,7 +77,7 @@ def hardware(
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
     from torchscale.measure.machine import measure_hardware  # noqa: PLC0415
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415
-    from torchscale.report.terminal.machine import print_hardware  # noqa: PLC0415
+    from torchscale.report.terminal.run import print_run  # noqa: PLC0415
 
     values = config_values(
         context,
@@ -97,6 +97,6 @@ def hardware(
     if as_json:
         print_json(ceilings_json(outcome.cells))
     else:
-        print_hardware(outcome.cells, result_console())
+        print_run(outcome.run, outcome.directory, result_console())
         TERMINAL.results(outcome.directory)
     raise typer.Exit(outcome.exit_code)

@@ -117,13 +117,13 @@ def memory(
 def _measure(experiment: Experiment, output_dir: Path | None, *, as_json: bool) -> None:
     from torchscale.measure.machine import measure_memory  # noqa: PLC0415
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.report.terminal.machine import print_memory  # noqa: PLC0415
+    from torchscale.report.terminal.run import print_run  # noqa: PLC0415
 
     outcome = measure_memory(experiment, output_dir=output_dir, observer=SWEEP_TERMINAL)
     if as_json:
         print_json(ceilings_json(outcome.cells))
     else:
-        print_memory(outcome.cells, result_console())
+        print_run(outcome.run, outcome.directory, result_console())
         TERMINAL.results(outcome.directory)
     raise typer.Exit(outcome.exit_code)
 

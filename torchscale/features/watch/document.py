@@ -37,7 +37,7 @@ def watched_document(report: WatchReport) -> Document:
         verdict.insert(0, f"{report.notes[0]}.")
     sections = [Section("Over the job", "watched", tuple(watched_blocks(name, report)))]
     if report.per_rank:
-        sections.append(Section("Ranks", "ranks", (_ranks(report),)))
+        sections.append(Section("Ranks", "ranks", (ranks_table(report),)))
     return Document(
         title=name,
         subtitle=f"{' '.join(report.command)} · since {report.started_at}",
@@ -62,7 +62,8 @@ def job_name(report: WatchReport) -> str:
     return program_name(report.command or ("program",))
 
 
-def _ranks(report: WatchReport) -> Table:
+def ranks_table(report: WatchReport) -> Table:
+    """What each rank's step consists of."""
     shown = [name for name in _OF_A_STEP if any(_seconds(rank, name) for rank in report.per_rank)]
     headings = ("rank", *(_HEADINGS.get(name, name) for name in shown), "came last", "memory")
     rows = tuple(

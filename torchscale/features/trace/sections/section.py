@@ -117,20 +117,29 @@ def profile_blocks(
     excess = excess_chart(analysis, title)
     if excess is not None:
         blocks.append(ChartGrid((excess,), wide=True))
+    return [*blocks, *rank_tables(analysis, title), *prediction_tables(analysis, title)]
+
+
+def rank_tables(analysis: ProfileAnalysis, title: str) -> list[Table]:
+    """Where each rank's time went; of very many ranks their distribution first."""
     places = rank_columns(analysis.per_rank)
     columns = tuple(Column(RANK_HEADINGS[place], True) for place in places)
     rows = tuple(_rank_row(rank, places) for rank in shown_ranks(analysis.per_rank))
     what = "Where the time goes, share of each rank's window"
     hidden = hidden_line(analysis.per_rank)
+    tables = []
     if hidden:
-        blocks.append(_distribution_table(analysis.per_rank, title))
+        tables.append(_distribution_table(analysis.per_rank, title))
         what = f"{what} ({hidden})"
-    blocks.append(Table(f"{what}: {title}", columns, rows))
-    blocks += _predictions(analysis, title)
-    return blocks
+    return [*tables, Table(_caption(what, title), columns, rows)]
 
 
-def _predictions(analysis: ProfileAnalysis, title: str) -> list[Block]:
+def _caption(what: str, title: str) -> str:
+    """``what: title``; of a document that is about one recording ``what`` alone."""
+    return f"{what}: {title}" if title else what
+
+
+def prediction_tables(analysis: ProfileAnalysis, title: str) -> list[Table]:
     """What the step would be without each of its faults; nothing where there is nothing to gain."""
     what_if = analysis.what_if
     if what_if is None or what_if.refused is not None:
@@ -151,7 +160,7 @@ def _predictions(analysis: ProfileAnalysis, title: str) -> list[Block]:
         Column(name, number, prose=not number)
         for name, number in zip(WHAT_IF_HEADINGS, numeric, strict=True)
     )
-    return [Table(f"{what_if_line(what_if)}: {title}", columns, rows)]
+    return [Table(_caption(what_if_line(what_if), title), columns, rows)]
 
 
 def _finding_line(finding: Finding, given: set[str]) -> str:
@@ -164,11 +173,14 @@ def _finding_line(finding: Finding, given: set[str]) -> str:
 
 def operation_tables(analysis: ProfileAnalysis) -> tuple[Table, ...]:
     return tuple(
-        table for table in (_collectives(analysis), _kernels(analysis)) if table is not None
+        table
+        for table in (collectives_table(analysis), kernels_table(analysis))
+        if table is not None
     )
 
 
-def _collectives(analysis: ProfileAnalysis) -> Table | None:
+def collectives_table(analysis: ProfileAnalysis) -> Table | None:
+    """Operations with their waits; ``None`` without any."""
     if not analysis.collectives:
         return None
     rows = []
@@ -194,7 +206,8 @@ def _collectives(analysis: ProfileAnalysis) -> Table | None:
     return Table("Collectives, mean over ranks", columns, tuple(rows))
 
 
-def _kernels(analysis: ProfileAnalysis) -> Table | None:
+def kernels_table(analysis: ProfileAnalysis) -> Table | None:
+    """Kernels or operators by their time; ``None`` without any."""
     if not analysis.kernels:
         return None
     rows = tuple(
@@ -227,7 +240,7 @@ def _distribution_table(ranks: Sequence[RankBreakdown], title: str) -> Table:
         Column("of all ranks"),
         *(Column(RANK_HEADINGS[place], True) for place in places),
     )
-    return Table(f"Shares of {len(ranks):,} ranks' windows: {title}", columns, rows)
+    return Table(_caption(f"Shares of {len(ranks):,} ranks' windows", title), columns, rows)
 
 
 def _rank_row(rank: RankBreakdown, places: Sequence[int]) -> tuple[TableValue, ...]:

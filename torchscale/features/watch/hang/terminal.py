@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from torchscale.report.document import Document
+from torchscale.report.formats.console import print_document
 from torchscale.report.text.autopsy import autopsy_lines
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.util.units import format_coarse_seconds
@@ -18,6 +20,9 @@ def print_hang(verdict: Autopsy, seconds: float, console: Console) -> None:
 
 def print_autopsy(autopsy: Autopsy, console: Console) -> None:
     """The verdict on a hang in a line, then what it rests on."""
-    console.print(autopsy.summary, markup=False, soft_wrap=True, style="bold")
-    for line in autopsy_lines(autopsy):
-        console.print(f"    {line}", markup=False, soft_wrap=True)
+    print_document(Document(autopsy.summary, "", indented_evidence(autopsy), (), ()), console)
+
+
+def indented_evidence(autopsy: Autopsy) -> tuple[str, ...]:
+    """What the verdict rests on, below it."""
+    return tuple(f"    {line}" for line in autopsy_lines(autopsy))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
-from torchscale.report.document import DASH, only_if, shortened
+from torchscale.report.document import DASH, Column, Table, TableValue, only_if, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import (
     COMPILING,
@@ -38,14 +34,12 @@ from torchscale.util.units import format_flops
 _Rows = list[tuple[str, str]]
 
 
-def print_cell(summary: RunSummary, cell: AnySummary, console: Console) -> None:
+def cell_table(summary: RunSummary, cell: AnySummary) -> Table:
     """A row for each figure that was measured; texts are those of the report."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column("figure", style="dim", no_wrap=True)
-    table.add_column("value", overflow="fold")
-    for name, text in cell_rows(summary, cell):
-        table.add_row(name, escape(shortened(text)))
-    console.print(table)
+    rows = tuple(
+        (TableValue(name), TableValue(shortened(text))) for name, text in cell_rows(summary, cell)
+    )
+    return Table("", (Column(""), Column("", prose=True)), rows)
 
 
 def cell_rows(summary: RunSummary, cell: AnySummary) -> _Rows:

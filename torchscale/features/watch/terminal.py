@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from torchscale.features.watch.blocks import wall_time_table
 from torchscale.features.watch.document import ranks_table
 from torchscale.features.watch.hang.terminal import indented_evidence
-from torchscale.features.watch.section import wall_time_table
 from torchscale.features.watch.text import format_dollars, headline
 from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document

@@ -19,6 +19,9 @@ T = TypeVar("T")
 
 OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
+        "cell profiler": {
+            "trace": "features.trace.cell_profiler:sweep_profiler",
+        },
         "commands": {
             "validate": "features.validate.cli.validate",
             "watch": "features.watch.cli.watch",
@@ -31,12 +34,17 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "tune": "features.decide.cli.tune",
             "submit": "features.cluster.cli.submit",
             "export": "features.export.cli.export",
+            "measure": "features.machine.cli.measure",
         },
         "commands of runs": {
             "baselines": "features.compare.cli.baselines:baselines",
         },
         "derived files": {
             "summary.csv": "measure.summary_file:write_summary_file",
+        },
+        "folders": {
+            "analysis.json": "features.trace.report:listed_recording",
+            "watch.json": "features.watch.listed:listed_job",
         },
         "foreign configs": {
             "other tools": "features.imports.read:read_translation",
@@ -47,8 +55,39 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "hangs": {
             "autopsy": "features.watch.hang.evidence",
         },
+        "kinds, analysis": {
+            "training": "analysis.kinds.training",
+            "checkpoint": "features.machine.checkpoint.summary",
+            "collectives": "features.machine.collectives.summary",
+            "hardware": "features.machine.hardware.summary",
+            "memory": "features.machine.memory.summary",
+        },
+        "kinds, launch": {
+            "training": "launch.kinds.training",
+            "checkpoint": "features.machine.checkpoint.launch",
+            "collectives": "features.machine.collectives.launch",
+            "hardware": "features.machine.hardware.launch",
+            "memory": "features.machine.memory.launch",
+        },
+        "kinds, plan": {
+            "training": "plan.kinds.training",
+            "checkpoint": "features.machine.checkpoint.plan",
+            "collectives": "features.machine.collectives.plan",
+            "hardware": "features.machine.hardware.plan",
+            "memory": "features.machine.memory.plan",
+        },
+        "kinds, report": {
+            "training": "report.kinds.training",
+            "checkpoint": "features.machine.checkpoint.report",
+            "collectives": "features.machine.collectives.report",
+            "hardware": "features.machine.hardware.report",
+            "memory": "features.machine.memory.report",
+        },
         "live pages": {
             "watch": "features.watch.live_page:JobPage",
+        },
+        "reports": {
+            "analysis.json": "features.trace.report:recording_report",
         },
         "schemas": {
             "compare": "features.compare.export_schema:PUBLISHED",
@@ -59,6 +98,13 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "scripts": {
             "watch": "features.watch.job.script_launch:run_script",
+        },
+        "sections of kinds": {
+            "training": "report.sections.training:sections",
+            "checkpoint": "features.machine.checkpoint.section:sections",
+            "collectives": "features.machine.collectives.section:sections",
+            "hardware": "features.machine.hardware.section:sections",
+            "memory": "features.machine.memory.section:sections",
         },
         "sections of training": {
             "watch": "features.watch.section:watched_section",

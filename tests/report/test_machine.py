@@ -24,6 +24,10 @@ from tests.factories import (
     rank_record,
 )
 from torchscale.analysis.summary.run import RunSummary, summarize
+from torchscale.features.machine.collectives.report import outcome as collectives_outcome
+from torchscale.features.machine.collectives.terminal import print_collectives
+from torchscale.features.machine.hardware.report import outcome as hardware_outcome
+from torchscale.features.machine.text import point_flag_lines
 from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
 from torchscale.report.document import Chart, ChartGrid, Document, Table, log_ticks
@@ -33,10 +37,6 @@ from torchscale.report.formats.html import render_html
 from torchscale.report.formats.machine_export import ceilings_json
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.report_export import summary_json
-from torchscale.report.kinds.collectives import outcome as collectives_outcome
-from torchscale.report.kinds.hardware import outcome as hardware_outcome
-from torchscale.report.terminal.collectives import print_collectives
-from torchscale.report.text.machine import point_flag_lines
 from torchscale.schema.cells.checkpoint import (
     AsyncSaveSample,
     CheckpointCell,

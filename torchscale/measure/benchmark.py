@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchscale.analysis.summary.conditions import unlike_before
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.config.choices import ProfileTarget, Rerun
+from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.door import Slot
@@ -22,6 +21,7 @@ from torchscale.launch.machine import MachineDetection
 from torchscale.launch.prediction import predict_cells
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
 from torchscale.measure.listener import listening
+from torchscale.measure.profiling import CellProfiler, cell_profiler
 from torchscale.measure.sweep import Sweep, SweepExports
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.duration import (
@@ -41,9 +41,6 @@ from torchscale.schema.state import State
 from torchscale.store.changes import launch_ends
 from torchscale.store.resume import refuse_other_experiment
 from torchscale.store.run_folder import RunFolder, default_directory
-
-if TYPE_CHECKING:  # imported where they are used: most sweeps need neither
-    from torchscale.features.trace.cell_profiler import CellProfiler, ProfilerChoice
 
 _EXPORTS: Slot[Callable[[Experiment, Path, Observer, StopRequest], SweepExports]] = Slot(
     "sweep exports"
@@ -147,7 +144,7 @@ def dry_run(
         cell_progress(cell, _ended(directory, cell), repeats, rerun) for cell in planned.plan.to_run
     )
     problem = "" if hardware else _problem(directory, planned)
-    _, notes = _profiling_tool(planned)
+    _, notes = cell_profiler(planned)
     return DryRun(
         planned, _forecast(planned, predict, observer), directory, progress, problem, notes
     )
@@ -174,31 +171,6 @@ def _problem(directory: Path, planned: PlannedRun) -> str:
     except StoreError as error:
         return error.message
     return ""
-
-
-def _profiling_tool(planned: PlannedRun) -> tuple[ProfilerChoice | None, tuple[str, ...]]:
-    """The profiler that ``profiling`` asks for, and notes on what it will not get; ``None`` where
-    nothing is to be recorded, or can be."""
-    settings = planned.experiment.profiling
-    if not settings.enabled or settings.trigger == "never" or planned.named:
-        return None, ()
-    from torchscale.features.trace.cell_profiler import choose_tool  # noqa: PLC0415 - a tenth of a second
-
-    try:
-        choice = choose_tool(settings.tool, planned.plan.device)
-    except MachineError as error:
-        told = (
-            f"no cell will be profiled: {error.message}; --profiling.tool=auto takes torch.profiler "
-            "instead"
-        )
-        return None, (told,)
-    notes = (choice.note,) * bool(choice.note)
-    if any(cell.script is not None for cell in planned.plan.training):
-        notes += (
-            "scripts of your own are not recorded by a sweep; `torchscale profile -- COMMAND` "
-            "records a program",
-        )
-    return choice, notes
 
 
 def benchmark(
@@ -292,26 +264,12 @@ def _exports(
 
 
 def _profiler(planned: PlannedRun, observer: Observer) -> CellProfiler | None:
-    """Records the cells that ``profiling.trigger`` asks for; ``None`` where it asks for none."""
-    settings = planned.experiment.profiling
-    if not settings.enabled or settings.trigger == "never":
-        return None
-    choice, notes = _profiling_tool(planned)
+    """Records the cells that ``profiling.trigger`` asks for; ``None`` where it asks for none, or
+    none can be recorded: what can be measured is measured."""
+    profiler, notes = cell_profiler(planned)
     for text in notes:
         observer.note(f"warning: {text}")
-    if choice is None:  # what can be measured is measured
-        return None
-    from torchscale.features.trace.cell_profiler import CellProfiler  # noqa: PLC0415 - a tenth of a second
-
-    return CellProfiler(
-        planned.plan,
-        choice,
-        ProfileTarget(settings.target),
-        settings.seconds,
-        settings.max_steps,
-        planned.limits,
-        hidden_environment(planned.experiment),
-    )
+    return profiler
 
 
 def _announcement(planned: PlannedRun, pending: int) -> str:

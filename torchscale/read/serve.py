@@ -11,8 +11,8 @@ from typing import Protocol
 
 from torchscale.door import Slot
 from torchscale.observer import SILENT, Observer
+from torchscale.read.folders import newest_run, run_by_name
 from torchscale.read.report import RunReport
-from torchscale.read.runs import newest_run, run_by_name
 from torchscale.report.document import Document
 from torchscale.report.figures.figure import ExportedRun
 from torchscale.report.figures.prometheus import render, render_openmetrics

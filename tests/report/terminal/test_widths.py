@@ -38,6 +38,7 @@ from torchscale.features.compare.terminal.baselines import BaselineRow, baseline
 from torchscale.features.compare.terminal.comparison import print_comparison
 from torchscale.features.decide.forecast.tables import print_predictions as print_scaling
 from torchscale.features.decide.tune.tables import print_tuning
+from torchscale.features.machine.collectives.terminal import print_collectives
 from torchscale.features.trace.analysis.analyze import analyze_trace
 from torchscale.features.trace.terminal import print_analysis, print_predictions
 from torchscale.features.validate.fleet.fleet import judge_fleet, judge_pairwise
@@ -49,7 +50,6 @@ from torchscale.read.catalog import catalog_rows
 from torchscale.report.formats.console import print_blocks
 from torchscale.report.sections.one_cell import cell_table
 from torchscale.report.terminal.catalog import catalog_table
-from torchscale.report.terminal.collectives import print_collectives
 from torchscale.report.terminal.run import print_run
 from torchscale.report.terminal.runs import runs_table
 from torchscale.schema.node.probe import CollectiveFacts

@@ -8,21 +8,16 @@ from dataclasses import replace
 from rich.console import Console
 
 from torchscale.config.choices import ProfileTarget
-from torchscale.features.trace.sections.section import (
+from torchscale.report.document import Block, Document, Paragraph, Section, Table, only_if
+from torchscale.report.formats.console import print_blocks, print_document
+from torchscale.report.sections.profiles import (
     collectives_table,
     kernels_table,
     prediction_tables,
     rank_tables,
 )
-from torchscale.report.document import Block, Document, Paragraph, Section, Table, only_if
-from torchscale.report.formats.console import print_blocks, print_document
-from torchscale.report.text.profile import (
-    MIN_GAIN_PERCENT,
-    finding_text,
-    not_judged,
-    stall_line,
-    what_if_line,
-)
+from torchscale.report.text.findings import finding_text, not_judged
+from torchscale.report.text.profile import MIN_GAIN_PERCENT, stall_line, what_if_line
 from torchscale.report.text.words import plural
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Finding

@@ -12,7 +12,7 @@ from torchscale.features.watch.hang.terminal import indented_evidence
 from torchscale.features.watch.text import format_dollars, headline
 from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document
-from torchscale.report.text.profile import not_judged
+from torchscale.report.text.findings import not_judged
 from torchscale.report.text.words import plural
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 from torchscale.util.units import format_percent, format_seconds

@@ -104,11 +104,15 @@ def measure_collectives(
         OutputError: it cannot be written.
     """
     directory = output_dir or timestamped("collectives")
-
-    def outcome(summary: RunSummary, plan: Plan, interrupted: bool) -> CollectivesOutcome:
-        return CollectivesOutcome(directory, _planned(summary.collectives, plan), interrupted)
-
-    return _measure(experiment, directory, observer, outcome, cluster=cluster, token=token)
+    return _measure(
+        experiment,
+        directory,
+        observer,
+        lambda summary: summary.collectives,
+        CollectivesOutcome,
+        cluster=cluster,
+        token=token,
+    )
 
 
 def measure_hardware(
@@ -117,13 +121,9 @@ def measure_hardware(
     """Measure peak rates: matmul, memory and copy bandwidth, disk. Arguments and errors as
     :func:`measure_collectives`."""
     directory = output_dir or timestamped("hardware")
-
-    def outcome(
-        summary: RunSummary, plan: Plan, interrupted: bool
-    ) -> MachineOutcome[HardwareSummary]:
-        return MachineOutcome(directory, _planned(summary.hardware, plan), interrupted)
-
-    return _measure(experiment, directory, observer, outcome)
+    return _measure(
+        experiment, directory, observer, lambda summary: summary.hardware, MachineOutcome
+    )
 
 
 def measure_memory(
@@ -132,13 +132,7 @@ def measure_memory(
     """Measure the memory of training steps beside its prediction. Arguments and errors as
     :func:`measure_collectives`."""
     directory = output_dir or timestamped("memory")
-
-    def outcome(
-        summary: RunSummary, plan: Plan, interrupted: bool
-    ) -> MachineOutcome[MemorySummary]:
-        return MachineOutcome(directory, _planned(summary.memory, plan), interrupted)
-
-    return _measure(experiment, directory, observer, outcome)
+    return _measure(experiment, directory, observer, lambda summary: summary.memory, MachineOutcome)
 
 
 def plan_machine(
@@ -189,14 +183,15 @@ def _measure(
     experiment: Experiment,
     directory: Path,
     observer: Observer,
-    make: Callable[[RunSummary, Plan, bool], Outcome],
+    of_kind: Callable[[RunSummary], Iterable[S]],
+    make: Callable[[Path, tuple[S, ...], bool], Outcome],
     *,
     cluster: Cluster | None = None,
     token: bytes = b"",
 ) -> Outcome:
     """Measure the plan's cells anew into a folder, which keeps its other cells; earlier launches of
-    the same cells are set aside. ``make`` makes the outcome of the summary, the plan, and whether
-    it was interrupted."""
+    the same cells are set aside. ``make`` makes the outcome of the folder, its cells ``of_kind``
+    that the plan has, and whether it was interrupted."""
     planned = plan_machine(experiment, observer, directory)
     plan = planned.plan
     with measuring(directory) as stop:
@@ -212,7 +207,7 @@ def _measure(
                 plan.device, len(pending), experiment.benchmark.repeats
             ) as listener:
                 summary = sweep.run(pending, listener, stop)
-            outcome = make(summary, plan, stop.asked)
+            outcome = make(directory, _planned(of_kind(summary), plan), stop.asked)
             if nodes is not None:
                 nodes.conclude(outcome.exit_code, stop.asked)
             return outcome

@@ -11,6 +11,7 @@ import typer
 from torchscale.cli.command import Group, words_of
 from torchscale.cli.options import BaselinesOption
 from torchscale.cli.output import TERMINAL, note, print_json, result_console
+from torchscale.cli.parameters import argument, option
 from torchscale.errors import UsageError
 
 app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[DIR | COMMAND]")
@@ -19,7 +20,7 @@ app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[D
 @app.callback()
 def runs(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, option("--json", "Print JSON.")] = False,
 ) -> None:
     """List the runs of a directory (default: results), newest first: state, cells measured of those
     planned, and one figure of each.
@@ -61,15 +62,10 @@ def runs(
 @app.command("baselines")
 def baselines(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="Show this one. Default: the list.", show_default=False
-        ),
+        str | None, argument("NAME", "Show this one. Default: the list.", show_default=False)
     ] = None,
     directory: BaselinesOption = Path("baselines"),
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: the list, or the whole file.")
-    ] = False,
+    as_json: Annotated[bool, option("--json", "Print JSON: the list, or the whole file.")] = False,
 ) -> None:
     """List the results that [bold]compare --save[/bold] kept under a name, or show one: where and
     when it was measured, each cell with its launches. One that cannot be read is named as such.

@@ -18,6 +18,7 @@ from torchscale.report.document import (
     TableValue,
     shortened,
 )
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.labels import cell_label
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.schema.watch.report import WatchFinding, WatchReport
@@ -49,16 +50,8 @@ def watched_blocks(label: str, report: WatchReport) -> list[Block]:
     blocks: list[Block] = [Paragraph(shortened(text))]
     blocks += [Paragraph(shortened(f"Note: {note}.")) for note in report.notes]
     if report.findings:
-        columns = (
-            Column("since"),
-            Column("what"),
-            Column("rank", True),
-            Column("costs", True),
-            Column("finding"),
-            Column("where"),
-        )
-        rows = tuple(_row(item) for item in report.findings)
-        blocks.append(Table(f"What limits it over time: {label}", columns, rows))
+        caption = f"What limits it over time: {label}"
+        blocks.append(table_of(caption, _FINDINGS, report.findings))
     if report.time.total:
         blocks.append(_wall_time(label, report))
     return blocks
@@ -72,19 +65,6 @@ def _wall_time(label: str, report: WatchReport) -> Table:
     return Table(f"Where the wall time went: {label}", tuple(columns), rows)
 
 
-def _row(item: WatchFinding) -> tuple[TableValue, ...]:
-    finding = item.finding
-    rank = "" if finding.rank is None else str(finding.rank)
-    return (
-        TableValue(item.span or "the whole job", item.first_step or 0),
-        TableValue(finding.kind.label),
-        TableValue(rank, finding.rank),
-        TableValue(format_percent(finding.cost_percent / 100), finding.cost_percent),
-        TableValue(shortened(finding.summary)),
-        TableValue(shortened(_where(item))),
-    )
-
-
 def _where(item: WatchFinding) -> str:
     """The collective that others wait at, and the lines at which the rank is longer."""
     places = [item.collective] if item.collective else []
@@ -93,3 +73,18 @@ def _where(item: WatchFinding) -> str:
         for line, seconds in item.lines
     ]
     return ", ".join(places)
+
+
+def _rank(item: WatchFinding) -> TableValue:
+    rank = item.finding.rank
+    return TableValue("" if rank is None else str(rank), rank)
+
+
+_FINDINGS: tuple[ColumnOf[WatchFinding], ...] = (
+    ColumnOf("since", lambda item: TableValue(item.span or "the whole job", item.first_step or 0)),
+    ColumnOf("what", lambda item: item.finding.kind.label),
+    ColumnOf("rank", _rank, numeric=True),
+    ColumnOf("costs", lambda item: item.finding.cost_percent, lambda of: format_percent(of / 100)),
+    ColumnOf("finding", lambda item: shortened(item.finding.summary)),
+    ColumnOf("where", lambda item: shortened(_where(item))),
+)

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
 from torchscale.analysis.summary.machine import CollectivesSummary, HardwareSummary, MemorySummary
 from torchscale.config.strategy import strategy_label
 from torchscale.report.document import only_if, optional_text
@@ -22,6 +21,7 @@ from torchscale.report.text.machine import (
     point_flag_lines,
     predicted_text,
 )
+from torchscale.schema.exports.machine import CollectiveFigures, Curve
 from torchscale.schema.state import State
 from torchscale.util.units import (
     format_byte_rate,

@@ -10,10 +10,10 @@ from typing import Any
 from tests.features.export.formats.exposition import Sample, parse
 from tests.features.export.formats.runs import CHECKS, RUN
 from tests.report.test_machine import machine_summary
-from torchscale.analysis.training.roofline import Compute
 from torchscale.features.export.formats import grafana_dashboard, prometheus
 from torchscale.features.export.formats.run_figures import exported_run
 from torchscale.report.figures.figure import ExportedRun
+from torchscale.schema.exports.report import Compute
 
 _METRIC = re.compile(r"torchscale_\w+")
 

@@ -29,9 +29,9 @@ from pathlib import Path
 from torchscale.features.cluster.cluster import Cluster
 from torchscale.features.cluster.nodes.follower import Follower
 from torchscale.features.cluster.nodes.leader import Leader
-from torchscale.features.cluster.nodes.members import RemoteLaunch
 from torchscale.features.cluster.nodes.messages import Ended, Finish, NodeDescription, Start
 from torchscale.features.cluster.nodes.network import listen
+from torchscale.features.cluster.nodes.remote_launch import RemoteLaunch
 from torchscale.launch.control import StopRequest
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.node.environment import Versions

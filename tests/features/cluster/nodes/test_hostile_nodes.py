@@ -55,7 +55,7 @@ def introduced(nodes: Nodes, monkeypatch: pytest.MonkeyPatch, content: object) -
     nodes.followers.append(follower)
     with contextlib.suppress(MachineError):
         follower.join(description(hostname="n1"), 0.5, lambda: False)
-    assert wait_until(lambda: bool(nodes.leader._roster._notes), timeout_seconds=SOON)
+    assert wait_until(lambda: bool(nodes.leader._membership._notes), timeout_seconds=SOON)
     return nodes.leader.take_notes()[0]
 
 
@@ -104,7 +104,7 @@ def test_who_says_it_is_somebody_else_is_refused_in_a_line(
     assert len(note) < LONGEST
     monkeypatch.undo()
     two.join(1)
-    assert wait_until(lambda: 1 in two.leader._roster._members, timeout_seconds=SOON)
+    assert wait_until(lambda: 1 in two.leader._membership._members, timeout_seconds=SOON)
     two.meet()
     assert two.leader.available == 2
 
@@ -124,7 +124,7 @@ def test_who_says_nothing_of_itself_is_refused(
 def test_the_second_node_of_a_rank_is_told_who_has_it(three: Nodes, before: bool) -> None:
     three.join(1)
     # Else the second one may be admitted first.
-    assert wait_until(lambda: len(three.leader._roster.present()) == 1, timeout_seconds=SOON)
+    assert wait_until(lambda: len(three.leader._membership.present()) == 1, timeout_seconds=SOON)
     if not before:
         three.join(2)
         three.meet()
@@ -153,7 +153,7 @@ def test_two_nodes_of_one_rank_at_the_same_moment(two: Nodes) -> None:
         thread.join(SOON)
     two.meet()
     assert two.leader.available == 2
-    assert wait_until(lambda: len(two.leader._roster._notes) >= 3, timeout_seconds=SOON)
+    assert wait_until(lambda: len(two.leader._membership._notes) >= 3, timeout_seconds=SOON)
 
     def told() -> int:
         return sum(not follower.orders.empty() for follower in two.followers)

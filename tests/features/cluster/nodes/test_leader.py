@@ -227,7 +227,7 @@ def test_two_nodes_of_one_rank_are_told_apart(three: Nodes) -> None:
 def test_a_node_without_the_token_is_refused(two: Nodes) -> None:
     with pytest.raises(MachineError, match="refused the token"):
         two.join(1, token=b"another token, long enough")
-    assert wait_until(lambda: bool(two.leader._roster._notes), timeout_seconds=SOON)
+    assert wait_until(lambda: bool(two.leader._membership._notes), timeout_seconds=SOON)
     assert two.leader.take_notes() == [
         "a connection from 127.0.0.1 was refused: it does not have the token"
     ]
@@ -267,7 +267,7 @@ def test_garbage_is_refused_and_named(two: Nodes, sent: bytes) -> None:
         stranger.settimeout(SOON)
         with contextlib.suppress(ConnectionResetError):  # closed with bytes unread
             assert stranger.recv(10) == b""
-    assert wait_until(lambda: bool(two.leader._roster._notes), timeout_seconds=SOON)
+    assert wait_until(lambda: bool(two.leader._membership._notes), timeout_seconds=SOON)
     assert two.leader.take_notes() == [
         "a connection from 127.0.0.1 was refused: it sent no torchscale handshake"
     ]
@@ -372,7 +372,7 @@ def test_a_node_notices_that_the_first_one_is_gone(two: Nodes) -> None:
 
 
 async def _abort_all(leader: Leader) -> None:
-    for member in leader._roster._members.values():
+    for member in leader._membership._members.values():
         member.channel.abort()
 
 

@@ -59,7 +59,7 @@ from torchscale.features.cluster.nodes.messages import (
     Unable,
 )
 from torchscale.features.cluster.nodes.network import UnresolvedError, listen, resolve
-from torchscale.features.cluster.nodes.strangers import Strangers
+from torchscale.features.cluster.nodes.unauthenticated import UnauthenticatedConnections
 from torchscale.version import __version__
 
 _RETRY_SECONDS = 1.0
@@ -87,7 +87,7 @@ class Follower:
         self._channel: Channel | None = None
         self._is_closed = False
         self.lost = ""
-        self._strangers = Strangers()
+        self._unauthenticated = UnauthenticatedConnections()
         self._network = LoopThread("nodes")
 
     @property
@@ -200,7 +200,7 @@ class Follower:
                 return
             pair_server = listen(channel.local_address, 0)
             await self._network.serve(
-                lambda r, w: answer_pair(r, w, self._token, self._strangers), pair_server
+                lambda r, w: answer_pair(r, w, self._token, self._unauthenticated), pair_server
             )
             await channel.send(
                 Join(description=description, port=int(pair_server.getsockname()[1]))

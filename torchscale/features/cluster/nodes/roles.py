@@ -84,7 +84,7 @@ def show_notes(leader: Leader, observer: Observer) -> None:
 
 
 @dataclass(frozen=True)
-class Participation:
+class FollowerRole:
     """A node's part in what node 0 leads.
 
     Attributes:
@@ -105,7 +105,7 @@ def follow_node_0(
     *,
     stopping: AbstractContextManager[StopRequest],
     observer: Observer,
-    prepare: Callable[[Follower, StopRequest], Participation],
+    prepare: Callable[[Follower, StopRequest], FollowerRole],
 ) -> ExitCode | int:
     """Take part as another node than the first, until node 0 says that all is done. Returns the
     exit code: that of node 0, where it says so.

@@ -21,8 +21,8 @@ from torchscale.features.cluster.nodes.leader import Leader
 from torchscale.features.cluster.nodes.messages import (
     Collected,
     Ended,
+    Farewell,
     FileFollows,
-    Finish,
     NodeDescription,
     Start,
 )
@@ -132,7 +132,7 @@ def test_a_node_that_differs_is_named_and_nothing_starts(
         two.meet()
     assert expected in raised.value.message
     last = follower.orders.get(timeout=SOON)
-    assert isinstance(last, Finish)
+    assert isinstance(last, Farewell)
     assert expected in last.reason
 
 
@@ -219,7 +219,7 @@ def test_two_nodes_of_one_rank_are_told_apart(three: Nodes) -> None:
     three.meet()
     twin = three.join(1)
     last = twin.orders.get(timeout=SOON)
-    assert isinstance(last, Finish)
+    assert isinstance(last, Farewell)
     assert last.reason.startswith("--node-rank 1 is taken by n1 (")
     assert three.leader.available == 3
 
@@ -351,7 +351,7 @@ def test_a_node_that_sends_less_of_a_file_than_it_announced_is_lost(
 
 def test_a_message_that_is_none_loses_the_node(two: Nodes, tmp_path: Path) -> None:
     remote, _ = started(two, tmp_path)
-    _send(two.followers[0], Finish(exit_code=0))  # which only the first node sends
+    _send(two.followers[0], Farewell(exit_code=0))  # which only the first node sends
     assert wait_until(lambda: bool(remote.lost), timeout_seconds=SOON)
     assert "does not understand" in remote.lost
 
@@ -366,7 +366,7 @@ def test_a_node_notices_that_the_first_one_is_gone(two: Nodes) -> None:
     two.meet()
     two.leader._loop.call(_abort_all(two.leader), SOON)
     last = follower.orders.get(timeout=SOON)
-    assert isinstance(last, Finish)
+    assert isinstance(last, Farewell)
     assert last.exit_code == 3
     assert "was lost" in last.reason
 

@@ -41,13 +41,13 @@ from torchscale.features.cluster.nodes.messages import (
     Alive,
     AskClock,
     CheckStep,
-    Clock,
+    ClockReading,
     Collected,
     Description,
     End,
     Ended,
+    Farewell,
     FileFollows,
-    Finish,
     Inspect,
     Inspected,
     Join,
@@ -75,9 +75,9 @@ class Follower:
     def __init__(
         self, cluster: Cluster, token: bytes, *, silent_seconds: float, version: str = __version__
     ) -> None:
-        self.orders: queue.Queue[Start | CheckStep | Finish] = queue.Queue()
-        """What the first node wants; :class:`Finish` is the last one, also where the connection is
-        lost."""
+        self.orders: queue.Queue[Start | CheckStep | Farewell] = queue.Queue()
+        """What the first node wants; :class:`Farewell` is the last one, also where the connection
+        is lost."""
         self._introduction = Introduction(
             cluster.node_rank, cluster.nodes, socket.gethostname(), version
         )
@@ -233,7 +233,7 @@ class Follower:
     async def _take(self, channel: Channel, message: BaseModel) -> bool:
         """Answer a message, or hand it to the main thread. Returns whether it was the last one."""
         if isinstance(message, AskClock):
-            await channel.send(Clock(time=time.time()))
+            await channel.send(ClockReading(time=time.time()))
         elif isinstance(message, Reach):
             peers = message.peers
             results = await asyncio.gather(
@@ -251,11 +251,11 @@ class Follower:
             self._inspect = message
         elif isinstance(message, End):
             self._end = message
-        elif isinstance(message, Refused | Finish):
+        elif isinstance(message, Refused | Farewell):
             last = (
                 message
-                if isinstance(message, Finish)
-                else Finish(exit_code=int(ExitCode.UNABLE), reason=message.reason)
+                if isinstance(message, Farewell)
+                else Farewell(exit_code=int(ExitCode.UNABLE), reason=message.reason)
             )
             self.lost = self.lost or "the sweep is over"
             self.orders.put(last)
@@ -293,7 +293,7 @@ class Follower:
         if not self.lost:
             self.lost = reason
             text = f"the connection to node 0 at {self._cluster.master} was lost: {reason}"
-            self.orders.put(Finish(exit_code=int(ExitCode.UNABLE), reason=text))
+            self.orders.put(Farewell(exit_code=int(ExitCode.UNABLE), reason=text))
         if self._channel is not None:
             self._channel.abort()
 

@@ -1,8 +1,8 @@
 """The first node's side of a sweep over nodes: who takes part, the launches that they run, the
 files that they send.
 
-The network is served in a thread of its own (:mod:`torchscale.features.cluster.nodes.leader_network`); everything
-here is called from the main thread. What both know is in :mod:`torchscale.features.cluster.nodes.membership`.
+The network is served in a thread of its own (``leader_network.py``); everything here is called from
+the main thread. What both know is in ``membership.py``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torchscale.features.cluster.nodes.messages import (
     CheckStep,
     Description,
     End,
-    Finish,
+    Farewell,
     Inspect,
     Start,
 )
@@ -233,7 +233,7 @@ class Leader:
     def close(self, exit_code: int, reason: str = "") -> None:
         """Tell every node that the sweep is over, and stop serving."""
         members = self._membership.present()
-        farewell = Finish(exit_code=exit_code, reason=reason[:2000])
+        farewell = Farewell(exit_code=exit_code, reason=reason[:2000])
         with contextlib.suppress(
             TimeoutError
         ):  # whoever does not take it notices the closed connection

@@ -28,12 +28,12 @@ from torchscale.features.cluster.nodes.messages import (
     TO_LEADER,
     Alive,
     AskClock,
-    Clock,
+    ClockReading,
     Collected,
     Description,
     Ended,
+    Farewell,
     FileFollows,
-    Finish,
     Inspected,
     Join,
     Leaving,
@@ -250,7 +250,7 @@ class LeaderNetwork:
             message = TO_LEADER.validate_json(await self._next_message(channel))
             while isinstance(message, Alive):
                 message = TO_LEADER.validate_json(await self._next_message(channel))
-            if not isinstance(message, Clock):
+            if not isinstance(message, ClockReading):
                 raise ChannelError("it did not say what time it is")
             round_trip = time.monotonic() - begun
             offsets.append((round_trip, message.time - (sent + round_trip / 2)))
@@ -290,7 +290,7 @@ class LeaderNetwork:
             await channel.send(Refused(reason=reason[:2000]))
         await channel.close(CLOSE_SECONDS)
 
-    async def part_from(self, members: Iterable[Member], farewell: Finish) -> None:
+    async def part_from(self, members: Iterable[Member], farewell: Farewell) -> None:
         """Say farewell to nodes, all at the same time."""
 
         async def part(member: Member) -> None:

@@ -40,7 +40,7 @@ from torchscale.analysis.training.signals import launch_signals
 from torchscale.config.choices import ProfileTarget, Tool
 from torchscale.config.experiment import Experiment
 from torchscale.errors import TorchscaleError
-from torchscale.features.trace.cell_profiler import analyze_files, analyze_recording
+from torchscale.features.trace.analyze import analyze_files, analyze_recording
 from torchscale.features.trace.recording.profile import record_cell
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest

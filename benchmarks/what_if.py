@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from torchscale.errors import TorchscaleError
 from torchscale.features.trace.analysis.analyze import analyze_trace
-from torchscale.features.trace.cell_profiler import analyze_files
+from torchscale.features.trace.analyze import analyze_files
 from torchscale.features.trace.readers.recordings import find_recordings, read_recordings
 from torchscale.features.trace.span import Steps, Trace
 from torchscale.launch.torchrun import worker_environment

@@ -36,8 +36,8 @@ from torchscale.errors import UsageError
 from torchscale.features.compare.analysis.compare import THRESHOLD, compare
 from torchscale.features.compare.analysis.pair import Pair
 from torchscale.features.compare.inputs import load_source
-from torchscale.features.trace.cell_profiler import make_parts
-from torchscale.features.trace.profile import analyze_recordings, profile_workload
+from torchscale.features.trace.analyze import analyze_recordings, make_parts
+from torchscale.features.trace.profile import profile_workload
 from torchscale.features.validate.baseline import read_baseline
 from torchscale.features.validate.run.acceptance import AcceptanceOptions
 from torchscale.features.validate.run.validate import TIMEOUT_SECONDS

@@ -18,6 +18,9 @@ T = TypeVar("T")
 
 OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
+        "cell profiler": {
+            "trace": "features.trace.cell_profiler:sweep_profiler",
+        },
         "commands": {
             "validate": "features.validate.cli.validate",
             "watch": "features.watch.cli.watch",
@@ -30,9 +33,14 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "tune": "features.decide.cli.tune",
             "submit": "features.cluster.cli.submit",
             "export": "features.export.cli.export",
+            "measure": "features.machine.cli.measure",
         },
         "commands of runs": {
             "baselines": "features.compare.cli.baselines:baselines",
+        },
+        "folders": {
+            "analysis.json": "features.trace.report:listed_recording",
+            "watch.json": "features.watch.listed:listed_job",
         },
         "foreign configs": {
             "other tools": "features.imports.read:read_translation",
@@ -40,8 +48,45 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "foreign options": {
             "measure collectives": "features.imports.nccl_flags:refuse_nccl_flags",
         },
+        "hangs": {
+            "autopsy": "features.watch.hang.evidence",
+        },
+        "kinds, analysis": {
+            "training": "analysis.kinds.training",
+            "checkpoint": "features.machine.checkpoint.summary",
+            "collectives": "features.machine.collectives.summary",
+            "hardware": "features.machine.hardware.summary",
+            "memory": "features.machine.memory.summary",
+        },
+        "kinds, launch": {
+            "training": "launch.kinds.training",
+            "checkpoint": "features.machine.checkpoint.launch",
+            "collectives": "features.machine.collectives.launch",
+            "hardware": "features.machine.hardware.launch",
+            "memory": "features.machine.memory.launch",
+        },
+        "kinds, plan": {
+            "training": "plan.kinds.training",
+            "checkpoint": "features.machine.checkpoint.plan",
+            "collectives": "features.machine.collectives.plan",
+            "hardware": "features.machine.hardware.plan",
+            "memory": "features.machine.memory.plan",
+        },
+        "kinds, report": {
+            "training": "report.kinds.training",
+            "checkpoint": "features.machine.checkpoint.report",
+            "collectives": "features.machine.collectives.report",
+            "hardware": "features.machine.hardware.report",
+            "memory": "features.machine.memory.report",
+        },
         "nodes": {
             "cluster": "features.cluster.sweep:join_cluster",
+        },
+        "live pages": {
+            "watch": "features.watch.live_page:JobPage",
+        },
+        "reports": {
+            "analysis.json": "features.trace.report:recording_report",
         },
         "schemas": {
             "compare": "features.compare.export_schema:PUBLISHED",
@@ -49,6 +94,19 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "history": "features.compare.history.export_schema:PUBLISHED",
             "tune": "features.decide.tune.export_schema:PUBLISHED",
             "bisect": "features.bisect.export_schema:PUBLISHED",
+        },
+        "scripts": {
+            "watch": "features.watch.job.script_launch:run_script",
+        },
+        "sections of kinds": {
+            "training": "report.sections.training:sections",
+            "checkpoint": "features.machine.checkpoint.section:sections",
+            "collectives": "features.machine.collectives.section:sections",
+            "hardware": "features.machine.hardware.section:sections",
+            "memory": "features.machine.memory.section:sections",
+        },
+        "sections of training": {
+            "watch": "features.watch.section:watched_section",
         },
         "sweep exports": {
             "export": "features.export.cell_exports:CellExports",

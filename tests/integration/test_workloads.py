@@ -181,7 +181,7 @@ def test_a_cell_that_fails_in_a_group_runs_again_by_itself_and_the_others_go_on(
     )
     done = program.run("benchmark", config)
     assert done.returncode == 1, done.stderr
-    assert "1 of 4 cells failed:" in done.stdout
+    assert "1 failed: 3 of 4 cells" in done.stdout
     assert re.search(r"at .*faulty\.py:\d+ in _fail", done.stdout)
     (log,) = re.findall(r"log: (\S+)", done.stdout)
     assert (program.directory / log).is_file()

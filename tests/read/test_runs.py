@@ -13,14 +13,8 @@ from tests.cli.program import torchscale
 from tests.factories import failed_record, launch_record, run, trained
 from tests.features.trace.readers.builders import host, kineto, step
 from torchscale.errors import UsageError
-from torchscale.read.runs import (
-    find_runs,
-    first_names,
-    list_runs,
-    newest_run,
-    run_by_name,
-    run_folder,
-)
+from torchscale.read.folders import find_runs, first_names, newest_run, run_by_name, run_folder
+from torchscale.read.runs import list_runs
 from torchscale.report.sections.first_screen.headline import headline
 from torchscale.results.reader import read_summary
 from torchscale.schema.state import State

@@ -24,19 +24,19 @@ from tests.factories import (
     rank_record,
 )
 from torchscale.analysis.summary.run import RunSummary, summarize
+from torchscale.features.machine.collectives.report import outcome as collectives_outcome
+from torchscale.features.machine.collectives.terminal import print_collectives
+from torchscale.features.machine.hardware.report import outcome as hardware_outcome
+from torchscale.features.machine.text import point_flag_lines
 from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
 from torchscale.report.document import Chart, ChartGrid, Document, Table, log_ticks
+from torchscale.report.formats.console import print_document
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.machine_export import ceilings_json
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.report_export import summary_json
-from torchscale.report.kinds.collectives import outcome as collectives_outcome
-from torchscale.report.kinds.hardware import outcome as hardware_outcome
-from torchscale.report.terminal.machine import print_collectives, print_hardware, print_memory
-from torchscale.report.terminal.run import print_results
-from torchscale.report.text.machine import point_flag_lines
 from torchscale.schema.cells.checkpoint import (
     AsyncSaveSample,
     CheckpointCell,
@@ -399,19 +399,14 @@ def test_machines_get_everything(summary: RunSummary) -> None:
 
 def test_the_terminal_shows_them(summary: RunSummary, capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(width=140)
-    print_results(summary, console)
+    print_document(build_document(summary), console)
     print_collectives(summary.collectives, console)
-    print_hardware(summary.hardware, console)
-    print_memory(summary.memory, console)
     text = capsys.readouterr().out
-    assert "hardware ceilings, n=2: fp32 200 GFLOP/s, copies 21.0 GB/s" in text
-    assert (
-        "memory of tiny ResNet at batch 8, n=1: 10.0 MiB peak of tensors, predicted 9.00 MiB "
-        "(-10.0 %)" in text
-    )
+    assert "within the device, read + written" in text
+    assert re.search(r"tiny-resnet .* 10\.0 MiB +9\.00 MiB +-10\.0 %", text)
     assert "120.0 %" in text
     assert "#wrong" in text
-    assert "oom: memory-tiny-resnet-b16-n1" in text
+    assert "oom: memory of tiny ResNet at batch 16, 1 device" in text
     assert summary.cells[-1].cell.model == "tiny-resnet"
 
 
@@ -453,11 +448,11 @@ def test_what_others_disturbed_is_marked_everywhere_and_is_no_headline(
     assert "1 device at once, contended: other processes took over 10 % of the cores" in text
     console = Console(width=80)
     print_collectives(summary.collectives, console)
-    print_hardware(summary.hardware, console)
+    print_document(build_document(summary), console)
     shown = capsys.readouterr().out
     assert "26.4*" in shown and "14.1 " in shown
     assert "(of 3 of 5 sizes without a warning)" in shown
-    assert "warning: contended: other processes" in shown
+    assert "1 device at once, contended: other processes" in shown
     exported = json.loads(ceilings_json([sweep, *summary.hardware]))
     assert [one["flags"] for one in exported] == [[], ["contended"], ["contended"]]
     points = exported[0]["figures"]["curves"][0]["points"]

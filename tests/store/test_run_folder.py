@@ -13,7 +13,7 @@ from torchscale.schema.profiles.analysis import ProfileAnalysis, Window, WindowK
 from torchscale.schema.run.content import Run
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
-from torchscale.store.run_folder import PROFILED_ONLY, RunFolder, load_profile, load_run
+from torchscale.store.run_folder import PROFILED_ONLY, RunFolder, load_run
 from torchscale.util.files import atomic_write_text
 
 
@@ -286,21 +286,6 @@ def test_a_profile_joins_a_folder_of_another_experiment(tmp_path: Path) -> None:
 
     alone = RunFolder.join(tmp_path / "new", described)
     assert [entry.skip_reason for entry in alone.experiment.plan] == ["profiled, not measured"]
-
-
-def test_a_directory_with_one_recording_is_told_from_a_run_folder(tmp_path: Path) -> None:
-    folder = measured(tmp_path / "run")
-    directory = profile_of(folder)
-    found = load_profile(directory)
-    assert found is not None
-    assert found.sync_stall_percent == 12.5
-    assert load_profile(tmp_path / "run") is None
-    copied = (directory / "analysis.json").read_bytes()
-    (tmp_path / "run" / "analysis.json").write_bytes(copied)
-    assert load_profile(tmp_path / "run") is None, "what was measured there is shown"
-    (directory / "analysis.json").write_text("{}")
-    with pytest.raises(StoreError, match="Field required"):
-        load_profile(directory)
 
 
 @pytest.mark.parametrize("linked", ["cells", "cell", "launch", "quarantine"])

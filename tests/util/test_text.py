@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from torchscale.util.text import escape_json, program_name, ranges
+from torchscale.util.text import agreeing, escape_json, program_name, ranges, ranks_label
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,12 @@ def test_json_has_escapes_for_what_steers_or_is_not_seen(char: str) -> None:
     assert "é – 数" in shown
     assert json.loads(shown) == json.loads(text)
     assert escape_json(shown) == shown
+
+
+def test_ranks_in_words() -> None:
+    assert ranks_label(()) == "no rank"
+    assert ranks_label((3,)) == "rank 3"
+    assert ranks_label((4, 0, 1)) == "ranks 0, 1 and 4"
+    assert ranks_label((0, 2, 3, 4, 5, 9)) == "ranks 0, 2-5 and 9"
+    assert agreeing((3,), "is", "are") == "is"
+    assert agreeing((3, 4), "is", "are") == "are"

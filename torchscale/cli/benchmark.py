@@ -235,19 +235,16 @@ def _note_what_features_say(outcome: BenchmarkOutcome) -> None:
 
 def _show_results(outcome: BenchmarkOutcome, same_command: str, *, as_json: bool) -> None:
     from torchscale.report.formats.report_export import summary_json  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.report.terminal.failures import print_failures  # noqa: PLC0415
-    from torchscale.report.terminal.run import print_results  # noqa: PLC0415
+    from torchscale.report.terminal.run import print_run  # noqa: PLC0415
 
-    failed = outcome.failed()
     if as_json:
         print_json(summary_json(outcome.summary))
     else:
-        print_results(outcome.summary, result_console())
-        print_failures(failed, outcome.cells_to_run, outcome.directory, result_console())
+        print_run(outcome.summary, outcome.directory, result_console())
     if not outcome.interrupted:
         _note_what_features_say(outcome)
     TERMINAL.results(outcome.directory)
     if outcome.interrupted:
         TERMINAL.note(f"Interrupted. The same command continues: {same_command}")
-    elif failed:
+    elif outcome.has_failed:
         TERMINAL.note(f"To measure what failed again: {same_command} --rerun failed")

@@ -77,15 +77,16 @@ def names(
     [cyan]torchscale docs names --json[/cyan]
     """
     from torchscale.read.catalog import catalog_rows  # noqa: PLC0415
-    from torchscale.report.terminal.catalog import print_catalog  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.formats.console import print_blocks  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.terminal.catalog import catalog_table  # noqa: PLC0415
 
     kinds = list(CatalogKind) if kind is None else [kind]
     rows = {one.value: catalog_rows(one) for one in kinds}
     if as_json:
         print_json(json.dumps(rows, indent=1, ensure_ascii=False))
         return
-    for title, entries in rows.items():
-        print_catalog(title, entries, result_console())
+    tables = [catalog_table(title, entries) for title, entries in rows.items()]
+    print_blocks(tables, result_console())
 
 
 @app.command("schema")

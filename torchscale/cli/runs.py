@@ -38,7 +38,8 @@ def runs(
     if context.invoked_subcommand is not None:
         return
     from torchscale.read.runs import list_runs, runs_json  # noqa: PLC0415
-    from torchscale.report.terminal.runs import print_runs  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.formats.console import print_blocks  # noqa: PLC0415
+    from torchscale.report.terminal.runs import runs_table  # noqa: PLC0415 - `--help` does not need it
 
     words = words_of(context)
     if len(words) > 1:
@@ -50,13 +51,15 @@ def runs(
     if as_json:
         print_json(runs_json(entries))
         return
+    if not entries:
+        result_console().print("No run here yet. Measure one: torchscale benchmark")
+        return
     rows = [
         (run.name, run.measured_at, run.state, run.done, run.planned, run.headline)
         for run in entries
     ]
-    print_runs(rows, result_console())
-    if entries:
-        TERMINAL.note(f"Next: torchscale report {shlex.quote(entries[0].name)}")
+    print_blocks([runs_table(rows)], result_console())
+    TERMINAL.note(f"Next: torchscale report {shlex.quote(entries[0].name)}")
 
 
 _OF_FEATURES: Slot[Callable[..., None]] = Slot("commands of runs")

@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchscale.analysis.training.telemetry import digest_telemetry
-from torchscale.features.watch.hang.evidence import failure_autopsy, hang_autopsy
-from torchscale.features.watch.hang.job import size_error
-from torchscale.features.watch.hang.verdict import ranks_label
+from torchscale.launch.gloo_log import size_error
+from torchscale.launch.hangs import failure_autopsy, hang_autopsy
 from torchscale.launch.judge import Ending, EndingKind, Evidence, classify
 from torchscale.launch.kinds import launch_kind
 from torchscale.launch.rank_records import (
@@ -34,6 +33,7 @@ from torchscale.schema.launch.telemetry import Telemetry
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State
 from torchscale.util.processes.subprocesses import tail
+from torchscale.util.text import ranks_label
 from torchscale.util.units import format_bytes
 
 _RECORD, _ERROR = "rank-*.json", "error-rank-*.json"

@@ -15,10 +15,10 @@ from typing import IO
 from pydantic import ValidationError
 
 from torchscale.errors import MachineError
-from torchscale.features.watch.hang.evidence import inspect_hang
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.environment import common_environment
+from torchscale.launch.hangs import inspect_hang
 from torchscale.launch.judge import Ending, EndingKind
 from torchscale.launch.kinds import launch_kind
 from torchscale.launch.oom import OomKills

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchscale.analysis.summary.conditions import unlike_before
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.config.choices import ProfileTarget, Rerun
+from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
 from torchscale.door import Slot
@@ -22,6 +21,7 @@ from torchscale.measure.checks import checked
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
 from torchscale.measure.listener import listening
 from torchscale.measure.nodes import ClusterNode, leading
+from torchscale.measure.profiling import CellProfiler, cell_profiler
 from torchscale.measure.sweep import Sweep, SweepExports
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.duration import (
@@ -34,11 +34,9 @@ from torchscale.plan.duration import (
 from torchscale.plan.expand import make_plan
 from torchscale.plan.forecast import Forecast
 from torchscale.plan.named_machine import machine_named
-from torchscale.read.failures import failed_launches
 from torchscale.schema.cells.kinds import AnyCell, training_workload
 from torchscale.schema.cells.memory import PredictedMemory
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
 from torchscale.store.changes import launch_ends
@@ -46,9 +44,6 @@ from torchscale.store.locations import default_directory
 from torchscale.store.resume import refuse_other_experiment
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.words import listed, plural
-
-if TYPE_CHECKING:  # imported where they are used: most sweeps need neither
-    from torchscale.features.trace.cell_profiler import CellProfiler, ProfilerChoice
 
 _EXPORTS: Slot[Callable[[Experiment, Path, Observer, StopRequest], SweepExports]] = Slot(
     "sweep exports"
@@ -78,17 +73,9 @@ class BenchmarkOutcome:
         return sweep_exit_code(self._states(), interrupted=self.interrupted)
 
     @property
-    def cells_to_run(self) -> int:
-        """Cells that this machine can run."""
-        return sum(state is not State.SKIPPED for state in self._states())
-
-    def failed(self) -> tuple[LaunchRecord, ...]:
-        """A failed launch of each cell that failed.
-
-        Raises:
-            StoreError: the folder cannot be read.
-        """
-        return failed_launches(self.directory, self.summary)
+    def has_failed(self) -> bool:
+        """Whether any cell failed."""
+        return any(state.has_failed for state in self._states())
 
     def _states(self) -> Iterator[State]:
         return (cell.state for cell in self.summary.everything)
@@ -163,7 +150,7 @@ def dry_run(
         cell_progress(cell, _ended(directory, cell), repeats, rerun) for cell in planned.plan.to_run
     )
     problem = "" if hardware else _problem(directory, planned)
-    _, notes = _profiling_tool(planned)
+    _, notes = cell_profiler(planned)
     return DryRun(
         planned, _forecast(planned, predict, observer), directory, progress, problem, notes
     )
@@ -197,31 +184,6 @@ def _problem(directory: Path, planned: PlannedRun) -> str:
     except StoreError as error:
         return error.message
     return ""
-
-
-def _profiling_tool(planned: PlannedRun) -> tuple[ProfilerChoice | None, tuple[str, ...]]:
-    """The profiler that ``profiling`` asks for, and notes on what it will not get; ``None`` where
-    nothing is to be recorded, or can be."""
-    settings = planned.experiment.profiling
-    if not settings.enabled or settings.trigger == "never" or planned.named:
-        return None, ()
-    from torchscale.features.trace.cell_profiler import choose_tool  # noqa: PLC0415 - a tenth of a second
-
-    try:
-        choice = choose_tool(settings.tool, planned.plan.device)
-    except MachineError as error:
-        told = (
-            f"no cell will be profiled: {error.message}; --profiling.tool=auto takes torch.profiler "
-            "instead"
-        )
-        return None, (told,)
-    notes = (choice.note,) * bool(choice.note)
-    if any(cell.script is not None for cell in planned.plan.training):
-        notes += (
-            "scripts of your own are not recorded by a sweep; `torchscale profile -- COMMAND` "
-            "records a program",
-        )
-    return choice, notes
 
 
 def benchmark(
@@ -313,26 +275,12 @@ def _exports(
 
 
 def _profiler(planned: PlannedRun, observer: Observer) -> CellProfiler | None:
-    """Records the cells that ``profiling.trigger`` asks for; ``None`` where it asks for none."""
-    settings = planned.experiment.profiling
-    if not settings.enabled or settings.trigger == "never":
-        return None
-    choice, notes = _profiling_tool(planned)
+    """Records the cells that ``profiling.trigger`` asks for; ``None`` where it asks for none, or
+    none can be recorded: what can be measured is measured."""
+    profiler, notes = cell_profiler(planned)
     for text in notes:
         observer.note(f"warning: {text}")
-    if choice is None:  # what can be measured is measured
-        return None
-    from torchscale.features.trace.cell_profiler import CellProfiler  # noqa: PLC0415 - a tenth of a second
-
-    return CellProfiler(
-        planned.plan,
-        choice,
-        ProfileTarget(settings.target),
-        settings.seconds,
-        settings.max_steps,
-        planned.limits,
-        hidden_environment(planned.experiment),
-    )
+    return profiler
 
 
 def _announcement(planned: PlannedRun, pending: int) -> str:

@@ -3,13 +3,16 @@ launches before it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
+from torchscale.catalog.models import OptionValue
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
-from torchscale.features.watch.job.script_launch import run_script
+from torchscale.door import Slot
 from torchscale.launch.agents.elastic import ElasticLauncher
 from torchscale.launch.agents.forker import AgentForker, forks_ranks
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
@@ -26,6 +29,33 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.files import remove_tree
+
+
+class ScriptLaunch(Protocol):
+    """What a feature offers that runs a user's own script as a launch, and measures it from
+    outside."""
+
+    def __call__(
+        self,
+        task: LaunchTask,
+        directory: Path,
+        *,
+        limits: LaunchLimits,
+        extra_env: Mapping[str, str],
+        hidden: Mapping[str, OptionValue],
+        stop: StopRequest,
+        on_progress: Callable[[Progress], None],
+    ) -> LaunchRecord:
+        """Run the script of a task's cell; arguments as of
+        :func:`~torchscale.launch.torchrun.run_launch`, and ``hidden``: what stands in place of a
+        secret → the value.
+
+        Raises:
+            OutputError: ``directory`` cannot be written.
+        """
+
+
+_SCRIPTS: Slot[ScriptLaunch] = Slot("scripts")
 
 
 @dataclass(frozen=True)
@@ -147,7 +177,7 @@ class Launcher:
         if self._group is not None:  # processes that wait hold memory of the devices
             self._group.close()
         self._group = None
-        return run_script(
+        return _SCRIPTS["watch"](
             self._task(item),
             self._folder.begin_launch(item.cell, item.launch),
             limits=self._limits,

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from torchscale.analysis.stats.series import import_quantiles
 from torchscale.analysis.summary.run import RunSummary
@@ -22,6 +22,7 @@ from torchscale.measure.ahead import shares_processes
 from torchscale.measure.launcher import Pending, in_order, open_launcher
 from torchscale.measure.listener import Listener
 from torchscale.measure.nodes import SweepNodes
+from torchscale.measure.profiling import CellProfiler
 from torchscale.measure.summary_file import SummaryFile
 from torchscale.plan.duration import runs_again
 from torchscale.plan.expand import Plan
@@ -31,9 +32,6 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from torchscale.features.trace.cell_profiler import CellProfiler
 
 
 class SweepExports(Protocol):

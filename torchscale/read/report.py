@@ -2,76 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import UsageError
-from torchscale.features.trace.sections.document import profile_document
-from torchscale.features.trace.terminal import print_analysis
 from torchscale.observer import SILENT, Observer
-from torchscale.read.failures import failed_launches
+from torchscale.read.folders import REPORTS, RUN, Report, chosen_run, first_names
 from torchscale.read.rendering import render_document
-from torchscale.read.runs import chosen_run, first_names
 from torchscale.report.build import build_document
 from torchscale.report.document import Document
+from torchscale.report.formats.console import print_blocks
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.machine_export import machine_export
 from torchscale.report.formats.report_export import cell_export, summary_json
-from torchscale.report.sections.first_screen.verdict import verdict
+from torchscale.report.sections.one_cell import cell_table
 from torchscale.report.sections.selection import detailed_cells
-from torchscale.report.terminal.cell import print_cell
-from torchscale.report.terminal.failures import print_failures
-from torchscale.report.terminal.run import print_results
+from torchscale.report.terminal.run import print_run
 from torchscale.results.details import read_details
 from torchscale.results.reader import read_summary
-from torchscale.schema.profiles.analysis import ProfileAnalysis
-from torchscale.schema.state import State
-from torchscale.store.run_folder import load_profile
 from torchscale.util.gc import gc_paused
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-class Report(Protocol):
-    """What a directory holds, ready to be shown."""
-
-    @property
-    def directory(self) -> Path:
-        """Where it was read."""
-        ...
-
-    def render(self, kind: ReportFormat, *, summary: bool = False) -> bytes:
-        """The content of a file in any format but ``terminal``; a ``summary`` is short Markdown.
-
-        Raises:
-            UsageError: this cannot be shown in that format.
-            ValueError: ``kind`` is ``terminal``.
-        """
-        ...
-
-    def print_to(self, console: Console) -> None:
-        """Print it as text and tables: the format ``terminal``."""
-        ...
-
-    def print_cell(self, text: str, console: Console) -> None:
-        """Print the cell with this id, or the only one whose id contains ``text`` (``*`` is any
-        text), as a vertical table.
-
-        Raises:
-            UsageError: no cell fits, several do, or this has no cells.
-        """
-        ...
-
-    def cell_json(self, text: str) -> str:
-        """The same cell as in :meth:`render`'s JSON. Errors as of :meth:`print_cell`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -98,18 +57,12 @@ class RunReport:
         return build_document(self.summary, details, price=self.price)
 
     def print_to(self, console: Console) -> None:
-        """The verdict, the table of cells, and where what failed broke."""
-        for paragraph in verdict(self.summary):
-            console.print(paragraph, markup=False)
-        print_results(self.summary, console)
-        to_run = sum(cell.state is not State.SKIPPED for cell in self.summary.everything)
-        print_failures(
-            failed_launches(self.directory, self.summary), to_run, self.directory, console
-        )
+        """The verdict, what costs most, where what failed broke, and the table of cells."""
+        print_run(self.summary, self.directory, console, price=self.price)
 
     def print_cell(self, text: str, console: Console) -> None:
         """One cell as a vertical table."""
-        print_cell(self.summary, _find_cell(self.summary, text), console)
+        print_blocks([cell_table(self.summary, _find_cell(self.summary, text))], console)
 
     def cell_json(self, text: str) -> str:
         """One cell, as the JSON of the run has it."""
@@ -117,55 +70,6 @@ class RunReport:
         trained = [cell_export(one) for one in self.summary.cells if one is cell]
         machine = [machine_export(one) for one in self.summary.machine if one is cell]
         return [*trained, *machine][0].model_dump_json(indent=1)
-
-
-@dataclass(frozen=True)
-class RecordingReport:
-    """Report of a directory that ``torchscale profile`` wrote for a program of the user's."""
-
-    directory: Path
-    analysis: ProfileAnalysis
-
-    def render(self, kind: ReportFormat, *, summary: bool = False) -> bytes:
-        """The content of a file in any format but ``terminal``; a ``summary`` is short Markdown.
-
-        Raises:
-            UsageError: as CSV.
-        """
-        if kind is ReportFormat.CSV:
-            raise UsageError(
-                f"{self.directory} holds a recording, which has no rows for a spreadsheet",
-                hint="use --format json",
-            )
-        if kind is ReportFormat.JSON:
-            return (self.analysis.model_dump_json(indent=1) + "\n").encode()
-        return render_document(
-            kind, profile_document(self.analysis, self.directory.resolve().name), summary=summary
-        )
-
-    def print_to(self, console: Console) -> None:
-        """The figures of the analysis."""
-        print_analysis(self.analysis, console)
-
-    def print_cell(self, text: str, console: Console) -> None:
-        """A recording has no cells.
-
-        Raises:
-            UsageError: always.
-        """
-        del console
-        raise self._without_cells(text)
-
-    def cell_json(self, text: str) -> str:
-        """A recording has no cells.
-
-        Raises:
-            UsageError: always.
-        """
-        raise self._without_cells(text)
-
-    def _without_cells(self, text: str) -> UsageError:
-        return UsageError(f"--cell {text}: {self.directory} holds a recording, which has no cells")
 
 
 def _find_cell(summary: RunSummary, text: str) -> AnySummary:
@@ -208,7 +112,14 @@ def read_report(
             f"{shlex.quote(str(directory))} OTHER",
         )
     with observer.status("Reading the run"):
-        analysis = load_profile(directory)
-        if analysis is not None:
-            return RecordingReport(directory, analysis)
+        other = _other_than_run(directory)
+        if other is not None:
+            return REPORTS[other](directory)
         return RunReport(directory, read_summary(directory), price)
+
+
+def _other_than_run(directory: Path) -> str | None:
+    """The file by which a folder is known that is no run folder and has a report."""
+    if (directory / RUN).exists():
+        return None
+    return next((name for name in REPORTS if os.path.lexists(directory / name)), None)

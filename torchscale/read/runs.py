@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,30 +11,21 @@ from pathlib import Path
 from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.config.messages import did_you_mean
 from torchscale.errors import TorchscaleError, UsageError
-from torchscale.features.watch.job.read import read_watch
-from torchscale.features.watch.text import headline
 from torchscale.observer import SILENT, Observer
+from torchscale.read.folders import FOLDERS, RUN, changed_at, newest_first
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import format_efficiency, samples_text
 from torchscale.report.text.labels import cell_label
 from torchscale.report.text.profile import stall_line
 from torchscale.results.reader import read_summary
-from torchscale.schema.base import LAST_MOMENT
 from torchscale.schema.state import State
-from torchscale.schema.watch.report import JobState
 from torchscale.store.locations import RESULTS
 from torchscale.store.lock import is_locked
 from torchscale.util.words import plural
 
 _TO_RUN = (State.WAITING, State.PARTIAL, State.INTERRUPTED)
 """States of cells that the same command would go on with."""
-_MARKERS = ("experiment.json", "analysis.json", "summary.csv", "watch.json")
-"""Files of a run folder, a recording or a watched job that change when something was measured."""
-_WATCHED = "watch.json"
-_MAX_NAMED = 6
-"""Runs in an error: more than that no one reads."""
 
 
 @dataclass(frozen=True)
@@ -65,119 +55,11 @@ class RunEntry:
 
     @property
     def name(self) -> str:
-        """What :func:`run_by_name` takes: the folder's name in ``./results``, and its path
+        """What :func:`~torchscale.read.folders.run_by_name` takes: the folder's name in ``./results``, and its path
         elsewhere."""
         if self.directory.parent == RESULTS:
             return self.id
         return str(self.directory)
-
-
-def run_by_name(source: Path) -> Path:
-    """The path that a user means: a run in ``./results`` may be named as ``runs`` lists it. A path
-    that exists is meant itself; one that is neither stays as it is."""
-    inside = RESULTS / source
-    is_name = len(source.parts) == 1 and not source.exists()
-    if is_name and _is_run(inside):
-        return inside
-    return source
-
-
-def run_folder(source: Path, observer: Observer = SILENT) -> Path:
-    """The run folder that a user means: as :func:`run_by_name`, or a directory that holds one run;
-    the observer is told which.
-
-    Raises:
-        UsageError: the directory holds several runs, or there is none of a similar name.
-    """
-    path = run_by_name(source)
-    if not path.exists() and len(source.parts) == 1:
-        near = did_you_mean(source.name, [run.name for run in find_runs()])
-        if near:
-            raise UsageError(
-                f"there is no run {source.name!r}{near}", hint="`torchscale runs` lists them"
-            )
-    if not path.is_dir() or _is_run(path):
-        return path
-    held = find_runs(path)
-    if len(held) > 1:
-        names = first_names([str(run) for run in held])
-        raise UsageError(f"{source} holds {len(held)} runs", hint=f"name one: {names}")
-    if held:
-        observer.note(f"Run: {held[0]}, the only one in {source}")
-    if held:
-        return held[0]
-    return path
-
-
-def _is_run(directory: Path) -> bool:
-    return any((directory / marker).is_file() for marker in (*_MARKERS[:2], _WATCHED))
-
-
-def find_runs(directory: Path = RESULTS) -> list[Path]:
-    """The run folders and recordings in ``directory``, newest first."""
-    return _newest_first(directory, _MARKERS[:2])
-
-
-def _newest_first(directory: Path, markers: Sequence[str]) -> list[Path]:
-    """The folders in ``directory`` that hold one of these files."""
-    try:
-        entries = list(directory.iterdir())
-    except FileNotFoundError:
-        return []
-    folders = [folder for folder in entries if _holds(folder, markers)]
-    return sorted(folders, key=lambda folder: (-_changed_at(folder), folder.name))
-
-
-def _holds(folder: Path, markers: Sequence[str]) -> bool:
-    """Whether one of these files is there. A folder whose file system fails counts as one that has
-    them: it has to be named. A folder of others, or a file, has none."""
-    for marker in markers:
-        try:
-            (folder / marker).stat()
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            continue
-        except OSError:
-            return True
-        return True
-    return False
-
-
-def first_names(names: Sequence[str]) -> str:
-    """``a, b, c and 4 more``."""
-    more = ""
-    if len(names) > _MAX_NAMED:
-        more = f" and {len(names) - _MAX_NAMED} more"
-    return ", ".join(names[:_MAX_NAMED]) + more
-
-
-def chosen_run(source: Path | None, observer: Observer = SILENT) -> Path:
-    """:func:`run_folder`; without a source :func:`newest_run` of ``./results``.
-
-    Raises:
-        UsageError: as those two.
-    """
-    if source is None:
-        return newest_run(observer=observer)
-    return run_folder(source, observer)
-
-
-def newest_run(directory: Path = RESULTS, observer: Observer = SILENT) -> Path:
-    """The newest run in ``directory``; the observer is told which.
-
-    Raises:
-        UsageError: there is none.
-    """
-    runs = find_runs(directory)
-    if not runs:
-        raise UsageError(
-            f"no run is named, and there is none in ./{directory}",
-            hint="name a run folder, or measure one: torchscale benchmark",
-        )
-    others = ""
-    if len(runs) > 1:
-        others = f", the newest of {len(runs)} in ./{directory}"
-    observer.note(f"Run: {runs[0]}{others}")
-    return runs[0]
 
 
 def list_runs(directory: Path | None = None, observer: Observer = SILENT) -> list[RunEntry]:
@@ -193,7 +75,7 @@ def list_runs(directory: Path | None = None, observer: Observer = SILENT) -> lis
             f"{directory} is not a directory", hint="measure something first: torchscale benchmark"
         )
     with observer.status(f"Reading the runs in {directory}"):
-        folders = _newest_first(directory, (*_MARKERS[:2], _WATCHED))
+        folders = newest_first(directory, (RUN, *FOLDERS))
         return [_entry(folder) for folder in folders]
 
 
@@ -204,8 +86,8 @@ def runs_json(entries: list[RunEntry]) -> str:
 
 
 def _entry(folder: Path) -> RunEntry:
-    changed_at = datetime.fromtimestamp(_changed_at(folder), tz=timezone.utc)
-    measured_at = changed_at.isoformat(timespec="seconds")
+    measured = datetime.fromtimestamp(changed_at(folder), tz=timezone.utc)
+    measured_at = measured.isoformat(timespec="seconds")
     try:
         return _read_entry(folder, measured_at)
     except (TorchscaleError, OSError) as error:
@@ -222,12 +104,10 @@ def _read_entry(folder: Path, measured_at: str) -> RunEntry:
         TorchscaleError: it cannot be read.
         OSError: its file system fails.
     """
-    if not _is_measured(folder):
-        return _watched(folder, measured_at)
-    if not (folder / "experiment.json").is_file():
-        return RunEntry(
-            folder.name, folder, measured_at, "recording", headline="of a program of your own"
-        )
+    other = _other_than_run(folder)
+    if other is not None:
+        state, headline = FOLDERS[other](folder)
+        return RunEntry(folder.name, folder, measured_at, state, headline=headline)
     summary = read_summary(folder)
     cells = [cell for cell in summary.everything if cell.state is not State.SKIPPED]
     profiles = [cell.profile for cell in summary.cells if cell.profile is not None]
@@ -247,18 +127,11 @@ def _read_entry(folder: Path, measured_at: str) -> RunEntry:
     )
 
 
-def _is_measured(folder: Path) -> bool:
-    return any((folder / marker).is_file() for marker in _MARKERS[:2])
-
-
-def _watched(folder: Path, measured_at: str) -> RunEntry:
-    """A job that was watched, with what it lost most by."""
-    report = read_watch(folder)
-    told = headline(report)
-    if report.findings:
-        told += f"; {report.findings[0].finding.summary}"
-    state = "watched" if report.state is JobState.ENDED else report.state.value
-    return RunEntry(folder.name, folder, measured_at, state, headline=told)
+def _other_than_run(folder: Path) -> str | None:
+    """The file by which a folder is known that is no run folder."""
+    if (folder / RUN).is_file():
+        return None
+    return next((name for name in FOLDERS if (folder / name).is_file()), None)
 
 
 def _unreadable(summary: RunSummary) -> str:
@@ -302,14 +175,3 @@ def _training_headline(summary: TrainingSummary) -> str:
     if scaled and efficiency is not None:
         share = f", efficiency {format_efficiency(efficiency)}"
     return f"{cell_label(summary.cell)}: {rate}{share}"
-
-
-def _changed_at(folder: Path) -> float:
-    """Seconds since the epoch of the last change, which a file system may say is in any year."""
-    stamps = []
-    for marker in _MARKERS:
-        try:
-            stamps.append((folder / marker).stat().st_mtime)
-        except OSError:
-            continue
-    return min(max([0.0, *stamps]), LAST_MOMENT)

@@ -7,16 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Protocol
 
-from torchscale.features.watch.document import watched_document
-from torchscale.features.watch.live_page import JobPage, is_watched
+from torchscale.door import Slot
 from torchscale.observer import SILENT, Observer
+from torchscale.read.folders import newest_run, run_by_name
 from torchscale.read.report import RunReport
-from torchscale.read.runs import newest_run, run_by_name
 from torchscale.report.document import Document
 from torchscale.report.figures.figure import ExportedRun
-from torchscale.report.figures.prometheus import render as render_prometheus
-from torchscale.report.figures.prometheus import render_openmetrics
+from torchscale.report.figures.prometheus import render, render_openmetrics
 from torchscale.report.figures.run import exported_run
 from torchscale.report.formats.html import render_html
 from torchscale.report.server import LOOPBACK, LivePage, make_server
@@ -36,31 +35,73 @@ _WAITING = "waiting"
 """Version of the page before the sweep has begun."""
 
 
+class UnfinishedWork(Protocol):
+    """What goes on in a folder before it holds a run, or adds another one to it: it has a page of
+    its own until it leaves its result."""
+
+    def is_there(self) -> bool:
+        """Whether the folder is of this kind of work."""
+
+    def version(self) -> str:
+        """Changes when there is something new; empty while there is nothing to show."""
+
+    def running(self) -> str:
+        """How far it is, in a line; empty where nothing runs."""
+
+    def is_unfinished(self) -> bool:
+        """Whether its result is still to come, or never comes.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+
+    def document(self) -> Document:
+        """The page.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+
+    def figures(self) -> ExportedRun:
+        """The figures so far.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+
+
+_LIVE_PAGES: Slot[Callable[[Path], UnfinishedWork]] = Slot("live pages")
+
+
+def _work_in(directory: Path) -> list[UnfinishedWork]:
+    """Every kind of work, whether it is there or not."""
+    return [_LIVE_PAGES[name](directory) for name in _LIVE_PAGES]
+
+
 @dataclass(frozen=True)
 class RunPage:
-    """The report of a run folder as it is at the moment: the source of a live page. A watched job
-    has a page of its own until it ends and leaves a run."""
+    """The report of a run folder as it is at the moment: the source of a live page."""
 
     directory: Path
     price: float | None = None
 
     def version(self) -> str:
-        """Changes when a launch ends, a recording is analyzed, the plan grows, or a watched job is
-        judged again."""
-        if self._has_begun():
+        """Changes when a launch ends, a recording is analyzed, the plan grows, or unfinished work
+        has something new."""
+        work = self._unfinished()
+        if work is not None:
+            return work.version()
+        if self._is_run():
             return fingerprint(self.directory)
-        return self._job.version() or _WAITING
-
-    @property
-    def _job(self) -> JobPage:
-        return JobPage(self.directory)
+        return _WAITING
 
     def running(self) -> str:
         """``launch 24 of 54: ResNet-50, 4 GPUs, batch 64: measuring, 40 steps; about 6 min left``;
         empty where nothing runs."""
-        if not self._has_begun():
-            return self._job.running()
-        if not is_locked(self.directory):
+        work = self._unfinished()
+        if work is not None:
+            return work.running()
+        if not self._is_run() or not is_locked(self.directory):
             return ""
         return describe_progress(
             RunFolder.open(self.directory).experiment,
@@ -75,12 +116,7 @@ class RunPage:
         Raises:
             StoreError: the directory cannot be read.
         """
-        if version == _WAITING:
-            return render_html(_waiting_document(self.directory), version=version)
-        if not self._has_begun():
-            return render_html(watched_document(self._job.report()), version=version)
-        report = RunReport(self.directory, read_summary(self.directory), self.price)
-        return render_html(report.document(), version=version)
+        return render_html(self._document(version), version=version)
 
     @gc_paused()
     def metrics(self, version: str, *, openmetrics: bool) -> str:
@@ -89,19 +125,42 @@ class RunPage:
         Raises:
             StoreError: the directory cannot be read.
         """
-        if version != _WAITING and not self._has_begun():
-            return self._job.metrics(openmetrics=openmetrics)
-        render = render_prometheus
+        figures = self._figures(version)
         if openmetrics:
-            render = render_openmetrics
-        if version == _WAITING:
-            return render(ExportedRun(self.directory.resolve().name)).text
-        return render(exported_run(read_summary(self.directory))).text
+            return render_openmetrics(figures).text
+        return render(figures).text
 
-    def _has_begun(self) -> bool:
-        """Whether there is a run, and no job without a result that adds another one to it."""
-        is_run = (self.directory / "experiment.json").is_file()
-        return is_run and not self._job.is_unfinished()
+    def _document(self, version: str) -> Document:
+        if version == _WAITING:
+            return _waiting_document(self.directory)
+        work = self._unfinished()
+        if work is not None:
+            return work.document()
+        return RunReport(self.directory, read_summary(self.directory), self.price).document()
+
+    def _figures(self, version: str) -> ExportedRun:
+        if version == _WAITING:
+            return ExportedRun(self.directory.resolve().name)
+        work = self._unfinished()
+        if work is not None:
+            return work.figures()
+        return exported_run(read_summary(self.directory))
+
+    def _is_run(self) -> bool:
+        return (self.directory / "experiment.json").is_file()
+
+    def _unfinished(self) -> UnfinishedWork | None:
+        """What is shown in place of the run: work without a result, or any where there is no
+        run."""
+        is_run = self._is_run()
+        return next(
+            (
+                work
+                for work in _work_in(self.directory)
+                if work.version() and (not is_run or work.is_unfinished())
+            ),
+            None,
+        )
 
 
 def serve(
@@ -135,7 +194,8 @@ def serve(
         directory = run_by_name(source)
     is_run = (directory / "experiment.json").exists()
     is_empty = not directory.exists() or not any(directory.iterdir())
-    if is_run or not (is_empty or is_watched(directory)):
+    is_work = any(work.is_there() for work in _work_in(directory))
+    if is_run or not (is_empty or is_work):
         RunFolder.open(directory)
     with make_server(LivePage(RunPage(directory, price)), host, port) as server:
         name = host
@@ -143,7 +203,7 @@ def serve(
             name = f"[{host}]"
         address = f"http://{name}:{server.server_address[1]}/"
         waiting = "; it shows results as soon as there are any"
-        if is_run or JobPage(directory).version():
+        if is_run or any(work.version() for work in _work_in(directory)):
             waiting = ""
         observer.note(f"Serving {directory} at {address} (Ctrl-C ends it){waiting}")
         if host not in LOOPBACK:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from torchscale.analysis.summary.run import RunSummary
+from torchscale.door import Slot
 from torchscale.report.document import ChartGrid, Document, Group, Overview, Section, shortened
-from torchscale.report.kinds import report_kind
 from torchscale.report.sections.cells import cells_section, every_cell_section, throughput_section
 from torchscale.report.sections.environment import environment_section
 from torchscale.report.sections.first_screen.status import profiled_only
@@ -17,6 +18,18 @@ from torchscale.report.sections.reproduce import reproduce_section
 from torchscale.report.text.labels import device_names, format_period, run_period
 from torchscale.schema.cells.kinds import KINDS
 from torchscale.schema.run.content import LaunchDetail
+
+
+class KindSections(Protocol):
+    """Makes the sections of a kind of cell; some may be empty. Arguments as of
+    :func:`build_document`."""
+
+    def __call__(
+        self, summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
+    ) -> tuple[Section, ...]: ...
+
+
+_SECTIONS: Slot[KindSections] = Slot("sections of kinds")
 
 
 def build_document(
@@ -42,7 +55,7 @@ def build_document(
     of_kinds = [
         section
         for name in reversed(KINDS)
-        for section in report_kind(name).sections(summary, details or {}, price)
+        for section in _SECTIONS[name](summary, details or {}, price)
     ]
     of_all = (
         cells_section(summary),

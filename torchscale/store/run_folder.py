@@ -58,27 +58,6 @@ def load_run(directory: Path) -> Run:
     return RunFolder.open(directory).load()
 
 
-def load_profile(directory: Path) -> ProfileAnalysis | None:
-    """The analysis in a directory that is no run folder but holds one recording; ``None`` for any
-    other directory.
-
-    Raises:
-        StoreError: it is there and cannot be read.
-        FileSystemError: its file system fails.
-    """
-    path = directory / "analysis.json"
-    if (directory / "experiment.json").exists() or not os.path.lexists(path):
-        return None
-    try:
-        return read_model(directory, path, ProfileAnalysis)
-    except UnreadableFileError as error:
-        raise error.refused() from error
-    except DamagedFileError as error:
-        raise StoreError(
-            str(error), hint="analyze the recording again: torchscale profile analyze"
-        ) from error
-
-
 class RunFolder:
     """A run folder on disk. Only :meth:`create` and the methods named as writing write.
 

@@ -12,7 +12,7 @@ from torchscale.analysis.machine.checkpoint import (
     checkpoint_figures,
     judge_cold,
 )
-from torchscale.report.text.checkpoint import (
+from torchscale.features.machine.checkpoint.text import (
     busy_line,
     load_text,
     outcome_text,

@@ -9,10 +9,11 @@ import pytest
 from tests.features.export.formats.exposition import parse
 from tests.features.watch.analysis.jobs import START_NS, job
 from tests.features.watch.job.folders import write_job
-from torchscale.features.watch.document import job_name, watched_document, watched_samples
+from torchscale.features.watch.document import job_name, watched_document, watched_figures
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.report.document import Table
-from torchscale.report.figures.prometheus import exposition
+from torchscale.report.figures.figure import ExportedRun
+from torchscale.report.figures.prometheus import render
 from torchscale.report.formats.html import render_html
 from torchscale.schema.watch.report import WatchReport
 
@@ -47,7 +48,7 @@ def test_the_page_says_what_limits_the_job_and_where_its_time_goes(late: WatchRe
 
 
 def test_figures_for_prometheus(late: WatchReport) -> None:
-    samples = parse(exposition(watched_samples(late, "tuesday"), openmetrics=False))
+    samples = parse(render(ExportedRun("tuesday", figures=watched_figures(late))).text)
     run = {"run": "tuesday"}
     found = {(one.name, tuple(sorted(one.labels.items()))): one.value for one in samples}
 
@@ -68,7 +69,7 @@ def test_a_job_of_which_nothing_is_known_yet_has_a_page_and_no_step(tmp_path: Pa
     report = WatchedJob(tmp_path, ("python", "-m", "train"), _STARTED).report(_STARTED + 1)
     assert job_name(report) == "python"
     assert watched_document(report).verdict == ("Too few steps for a verdict so far.",)
-    names = {sample[0] for sample in watched_samples(report, "x")}
+    names = {figure.name for figure in watched_figures(report)}
     assert "watch_step_seconds" not in names
     assert {"watch_running", "watch_steps"} <= names
 
@@ -80,5 +81,5 @@ def test_a_job_without_findings_says_so(late: WatchReport) -> None:
 
 def test_two_findings_of_one_kind_and_rank_are_one_sample(late: WatchReport) -> None:
     twice = late.model_copy(update={"findings": late.findings * 2})
-    costs = [sample for sample in watched_samples(twice, "x") if "finding" in sample[0]]
-    assert len(costs) == len({tuple(labels.items()) for _, _, labels, _ in costs})
+    costs = [figure for figure in watched_figures(twice) if "finding" in figure.name]
+    assert len(costs) == len({tuple(figure.labels.items()) for figure in costs})

@@ -14,7 +14,7 @@ from torchscale.errors import StoreError
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.job.liveness import RUNS, this_run
 from torchscale.features.watch.job.run import REPORT
-from torchscale.features.watch.live_page import JobPage, is_watched
+from torchscale.features.watch.live_page import JobPage
 from torchscale.read.serve import RunPage
 from torchscale.schema.watch.attempt import JobRuns
 from torchscale.store.run_folder import RunFolder
@@ -25,7 +25,7 @@ _STARTED = START_NS * 1e-9 - 4.0
 
 def judged(directory: Path, exit_code: int | None = None) -> None:
     """Write the report of a job of 201 steps."""
-    if not is_watched(directory):
+    if not JobPage(directory).is_there():
         write_job(directory, job(2, 200))
     watched = WatchedJob(directory, ("torchrun", "train.py"), _STARTED)
     watched.advance()
@@ -33,9 +33,9 @@ def judged(directory: Path, exit_code: int | None = None) -> None:
 
 
 def test_the_page_waits_for_the_first_judgement_and_follows_the_job(tmp_path: Path) -> None:
-    assert not is_watched(tmp_path)
+    assert not JobPage(tmp_path).is_there()
     write_job(tmp_path, job(2, 200))
-    assert is_watched(tmp_path)
+    assert JobPage(tmp_path).is_there()
     page = RunPage(tmp_path)
     assert (page.version(), page.running()) == ("waiting", "")
     assert "No measurement has begun" in page.render(page.version())
@@ -105,4 +105,4 @@ def test_a_damaged_report_is_an_error(tmp_path: Path) -> None:
     page = JobPage(tmp_path)
     assert page.version()
     with pytest.raises(StoreError, match="not the report of a watched job"):
-        page.metrics(openmetrics=False)
+        page.figures()

@@ -59,12 +59,12 @@ from torchscale.features.decide.forecast.export import prediction_json
 from torchscale.features.decide.forecast.page import PredictionReport
 from torchscale.features.decide.forecast.predict import predict_series
 from torchscale.features.decide.forecast.series import Measured, make_series
+from torchscale.features.machine.max_batch import MaxBatchOutcome, Trial
 from torchscale.features.validate.fleet.fleet import judge_fleet, judge_pairwise
 from torchscale.features.validate.fleet.speeds import judge_speeds
 from torchscale.features.validate.health.node import validate_facts
 from torchscale.features.validate.health.required import Requirements
 from torchscale.features.watch.hang.explain import explain_hang
-from torchscale.measure.max_batch import MaxBatchOutcome, Trial
 from torchscale.read.schemas import results_schema
 from torchscale.report.formats.columns import SUMMARY_COLUMNS
 from torchscale.report.formats.export import summary_csv

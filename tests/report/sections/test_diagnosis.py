@@ -11,12 +11,12 @@ from torchscale.analysis.kinds import training
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.analysis.training.decomposition import Decomposition
 from torchscale.analysis.training.flags import Flag
-from torchscale.features.trace.sections.section import profile_section
 from torchscale.report.build import build_document
 from torchscale.report.document import Details, Paragraph, Table, TimelineChart
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.report_export import summary_json
 from torchscale.report.sections.diagnosis import diagnosis_section
+from torchscale.report.sections.profiles import profile_section
 from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding, FindingKind
 
 

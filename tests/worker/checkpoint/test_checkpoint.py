@@ -12,7 +12,7 @@ import torch
 
 from tests.factories import cells, cpu_task
 from tests.worker.forks import Forks
-from torchscale.launch.kinds.checkpoint import clean_up
+from torchscale.features.machine.checkpoint.launch import clean_up
 from torchscale.schema.cells.checkpoint import CheckpointCell, CheckpointRank
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.checkpoint_place import checkpoint_place

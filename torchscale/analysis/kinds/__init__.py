@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 from torchscale.analysis.summary.machine import MachineSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.choices import CellKind
+from torchscale.door import Slot
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.run.content import CellRun, Run
 
@@ -48,7 +48,10 @@ class AnalysisKind(Protocol[C_contra, S]):
         """Cautions about its figures."""
 
 
+_KINDS: Slot[AnalysisKind[AnyCell, AnySummary]] = Slot("kinds, analysis")
+
+
 @cache
 def analysis_kind(name: CellKind) -> AnalysisKind[AnyCell, AnySummary]:
     """The module of a kind."""
-    return cast(AnalysisKind[AnyCell, AnySummary], import_module(f"{__name__}.{name}"))
+    return _KINDS[name]

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torchscale.analysis.exchanges.steps import StepTimes
-from torchscale.analysis.training.script_measurement import ScriptMeasurement
 from torchscale.config.sections import BenchmarkSettings
+from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.job.run import watching_environment
 from torchscale.schema.cells.training import Measurement

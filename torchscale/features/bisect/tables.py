@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import Console
 
 from torchscale.features.bisect.export_schema import (
@@ -12,11 +10,20 @@ from torchscale.features.bisect.export_schema import (
     EnvironmentExport,
     ExpectedExport,
 )
+from torchscale.report.document import (
+    Block,
+    Column,
+    Document,
+    Paragraph,
+    Section,
+    Table,
+    TableValue,
+    text_value,
+)
+from torchscale.report.formats.console import print_document
 from torchscale.util.interval_text import format_interval, with_interval
 from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
 
-_HEADINGS = ("environment", "launches", "mean", "slow", "state")
-_NUMERIC = (1, 3)
 _KNOWN = 0.005
 """Probabilities nearer to 0 or 1 are shown as no and yes."""
 _MOST_UNLAUNCHED = 3
@@ -25,32 +32,34 @@ _MOST_UNLAUNCHED = 3
 
 def print_bisection(result: BisectionExport, console: Console) -> None:
     """The verdict, what it rests on, and the line that gives it again."""
-    console.print(result.verdict, markup=False, style="bold", soft_wrap=True)
-    for note in result.notes:
-        console.print(note, markup=False, soft_wrap=True)
-    console.print()
-    for number, line in enumerate(_aligned([_HEADINGS, *_rows(result)])):
-        console.print(line, markup=False, style="bold" if number == 0 else None, soft_wrap=True)
-    console.print()
-    for line in _basis(result):
-        console.print(line, markup=False, soft_wrap=True)
+    columns = (
+        Column("environment", prose=True),
+        Column("launches", numeric=True),
+        Column("mean", numeric=True),
+        Column("slow", numeric=True),
+        Column("state", prose=True),
+    )
+    table = Table("", columns, tuple(_rows(result)))
+    again = Paragraph(f"Again: {result.command}", code=True)
+    blocks: tuple[Block, ...] = (table, *map(Paragraph, _basis(result)), again)
+    sections = (Section("", "environments", blocks),)
+    print_document(Document(result.verdict, "", result.notes, (), sections), console)
 
 
 def print_plan(plan: BisectionPlanExport, console: Console) -> None:
     """What would be launched, and how often."""
-    console.print(
-        f"What differs: {'; '.join(plan.changes)}", markup=False, style="bold", soft_wrap=True
-    )
     last = len(plan.environments) - 1
+    lines = []
     for place, (label, is_built) in enumerate(zip(plan.environments, plan.built, strict=True)):
         role = {0: "good", last: "bad"}.get(place, "")
         state = "" if is_built else "to be built when it is asked for"
         said = ", ".join(part for part in (role, state) if part)
-        console.print(f"  {label}{said and f' ({said})'}", markup=False, soft_wrap=True)
+        lines.append(f"  {label}{said and f' ({said})'}")
     origin = "measured in this folder" if plan.noise_measured else "assumed: nothing was launched"
-    console.print(f"Noise of a launch: {format_percent(plan.noise)} ({origin})", soft_wrap=True)
-    for one in plan.expected:
-        console.print(_expected(one, plan.most_launches), markup=False, soft_wrap=True)
+    lines.append(f"Noise of a launch: {format_percent(plan.noise)} ({origin})")
+    lines += [_expected(one, plan.most_launches) for one in plan.expected]
+    title = f"What differs: {'; '.join(plan.changes)}"
+    print_document(Document(title, "", tuple(lines), (), ()), console)
 
 
 def _expected(one: ExpectedExport, most_launches: int) -> str:
@@ -64,28 +73,16 @@ def _expected(one: ExpectedExport, most_launches: int) -> str:
     return text
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            f"{text:>{width}}" if column in _NUMERIC else f"{text:<{width}}"
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
-def _rows(result: BisectionExport) -> list[tuple[str, ...]]:
+def _rows(result: BisectionExport) -> list[tuple[TableValue, ...]]:
     """A row for each environment; long runs of those that were not launched in one."""
-    rows: list[tuple[str, ...]] = []
+    rows: list[tuple[TableValue, ...]] = []
     skipped: list[EnvironmentExport] = []
     for one in (*result.environments, None):
         if one is not None and one.state == "not launched":
             skipped.append(one)
             continue
         if len(skipped) > _MOST_UNLAUNCHED:
-            rows.append((f"… {len(skipped)} more", "0", "–", "", "not launched"))
+            rows.append(_values(f"… {len(skipped)} more", 0, state="not launched"))
         else:
             rows += [_row(left, result.unit) for left in skipped]
         skipped = []
@@ -94,8 +91,14 @@ def _rows(result: BisectionExport) -> list[tuple[str, ...]]:
     return rows
 
 
-def _row(one: EnvironmentExport, unit: str) -> tuple[str, ...]:
-    return one.label, str(one.launches), _mean(one, unit), _slow(one), _state(one)
+def _row(one: EnvironmentExport, unit: str) -> tuple[TableValue, ...]:
+    return _values(one.label, one.launches, _mean(one, unit), _slow(one), _state(one))
+
+
+def _values(
+    label: str, launches: int, mean: str = "", slow: str = "", state: str = ""
+) -> tuple[TableValue, ...]:
+    return tuple(map(text_value, (label, str(launches), mean, slow, state)))
 
 
 def _mean(one: EnvironmentExport, unit: str) -> str:
@@ -141,4 +144,4 @@ def _basis(result: BisectionExport) -> list[str]:
             error = format_percent(result.error_probability, 0)
             measured += f" Wrong with a probability of at most {error} (torchscale docs bisect)."
         lines.append(measured)
-    return [*lines, f"Again: {result.command}"]
+    return lines

@@ -17,7 +17,7 @@ from torchscale.features.compare.compare import meant_source
 from torchscale.features.compare.inputs import load_source
 from torchscale.features.compare.terminal.baselines import BaselineRow
 from torchscale.observer import SILENT, Observer
-from torchscale.read.runs import run_folder
+from torchscale.read.folders import run_folder
 from torchscale.schema.run.result_set import ResultSet
 
 

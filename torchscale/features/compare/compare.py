@@ -27,8 +27,8 @@ from torchscale.features.compare.sections.document import ComparisonReport, comp
 from torchscale.features.compare.text.comparison import METRIC_LABELS
 from torchscale.features.compare.text.verdict import format_held, format_nothing_compared
 from torchscale.observer import SILENT, Observer
+from torchscale.read.folders import run_by_name
 from torchscale.read.rendering import render_document
-from torchscale.read.runs import run_by_name
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultSet

@@ -12,8 +12,8 @@ from torchscale.config.choices import ExportTarget, ReportFormat
 from torchscale.errors import UsageError
 from torchscale.features.export.formats.store import RunToStore, Stored, StoreExporter
 from torchscale.observer import SILENT, Observer
+from torchscale.read.folders import chosen_run
 from torchscale.read.report import RunReport
-from torchscale.read.runs import chosen_run
 from torchscale.report.figures.figure import Exported, ExportedRun, Exporter
 from torchscale.report.figures.run import exported_checks, exported_run
 from torchscale.results.reader import read_summary

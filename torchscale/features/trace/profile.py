@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchscale.config.choices import ProfileTarget, Tool, ToolChoice, WindowChoice
+from torchscale.config.choices import ProfileTarget, Tool, ToolChoice
 from torchscale.config.dump import changed_content
 from torchscale.config.experiment import Experiment
 from torchscale.config.hidden import hidden_environment
@@ -17,27 +17,17 @@ from torchscale.errors import (
     ExitCode,
     MachineError,
     TorchscaleError,
-    TraceError,
     UsageError,
 )
-from torchscale.features.trace.cell_profiler import (
-    CellProfiler,
-    Parts,
-    Profile,
-    analyze_files,
-    analyze_recording,
-    choose_tool,
-    choose_tool_for,
-    most_steps,
-)
-from torchscale.features.trace.readers.nsys.strip import StrippedTable, strip_export
+from torchscale.features.trace.analyze import Profile, analyze_recording
+from torchscale.features.trace.cell_profiler import CellProfiler
+from torchscale.features.trace.recording.choice import choose_tool, choose_tool_for, most_steps
 from torchscale.features.trace.recording.own_program import record_program
 from torchscale.features.trace.recording.user_program import UserRun
 from torchscale.measure.context import measuring, plan_run, stop_on_signals, timestamped
 from torchscale.measure.summary_file import SummaryFile
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.expand import Plan
-from torchscale.read.runs import run_by_name
 from torchscale.report.text.labels import cell_label
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.profiles.analysis import ProfileAnalysis
@@ -269,52 +259,6 @@ def measured_config(directory: Path) -> dict[str, Data] | None:
     content = changed_content(config)
     content["measure"] = ["training"]
     return content
-
-
-def analyze_recordings(
-    paths: Sequence[Path],
-    *,
-    window: WindowChoice = WindowChoice.AUTO,
-    output_dir: Path | None = None,
-    parts: Parts | None = None,
-    observer: Observer = SILENT,
-) -> ProfileAnalysis:
-    """Analyze recordings of one or many ranks, made here or elsewhere. Needs no torch and no GPU.
-
-    Args:
-        paths: ``.nsys-rep``, ``.sqlite``, ``.json``, ``.json.gz``, ``.tar.gz``, directories of
-            them, or names of runs in ``./results``.
-        window: Which part is analyzed.
-        output_dir: Where ``analysis.json`` and a timeline for Perfetto are written; ``None`` writes
-            nothing.
-        parts: Which ranks and steps are analyzed, and what reading them may take; by default
-            all.
-        observer: Shows messages, and how far the analysis is.
-
-    Raises:
-        TraceError: they cannot be read, or hold nothing that can be analyzed.
-        MachineError: a ``.nsys-rep`` cannot be exported here.
-        OutputError: ``output_dir`` cannot be written.
-    """
-    if output_dir is not None:
-        make_directory(output_dir)
-    with observer.status("Reading the recordings") as say:
-        return analyze_files(
-            list(map(run_by_name, paths)), window, output_dir, parts=parts, say=say
-        )
-
-
-def strip_recording(source: Path, output: Path) -> tuple[StrippedTable, ...]:
-    """Copy an nsys export without environment, arguments and output of the program; returns what
-    was left out of each table.
-
-    Raises:
-        TraceError: ``source`` is not an export of nsys, or ``output`` exists.
-        OutputError: ``output`` cannot be written.
-    """
-    if not source.is_file():
-        raise TraceError(f"{source}: no such file")
-    return strip_export(source, output)
 
 
 def _safe_name(text: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 from torchscale.features.validate.acceptance.judge import is_suspected, undisturbed
 from torchscale.features.validate.acceptance.verdict import figure_text, limit_text
 from torchscale.report.document import (
@@ -12,19 +15,22 @@ from torchscale.report.document import (
     Table,
     TableValue,
     Tone,
+    only_if,
     shortened,
     text_value,
 )
 from torchscale.schema.node.acceptance import FigureStatus, JudgedFigure
 from torchscale.schema.node.check import Check, Disposition, PartVerdict, Status, Validation
 
-_TONES = {
-    Status.PASS: Tone.GOOD,
-    Status.WARN: Tone.CAUTION,
-    Status.FAIL: Tone.BAD,
-    Status.NOT_APPLICABLE: Tone.DIM,
-}
-_PART_TONES = {
+CHECK_TONES: Mapping[Status, Tone] = MappingProxyType(
+    {
+        Status.PASS: Tone.GOOD,
+        Status.WARN: Tone.CAUTION,
+        Status.FAIL: Tone.BAD,
+        Status.NOT_APPLICABLE: Tone.DIM,
+    }
+)
+PART_TONES = {
     Disposition.KEEP: Tone.GOOD,
     Disposition.RETEST: Tone.CAUTION,
     Disposition.RETURN: Tone.BAD,
@@ -47,27 +53,28 @@ def validation_document(validation: Validation, hostname: str, created_at: str) 
         verdict=(shortened(validation.verdict),),
         key_figures=(),
         sections=(
-            Section("What to do", "parts", (_parts(validation), *_unseen(validation))),
+            Section("What to do", "parts", (parts_table(validation.parts), *_unseen(validation))),
             *_speeds(validation),
-            Section("Checks", "checks", (_checks(validation),)),
+            Section("Checks", "checks", (checks_table(validation.checks),)),
         ),
     )
 
 
-def _parts(validation: Validation) -> Table:
+def parts_table(parts: Sequence[PartVerdict]) -> Table:
+    """What to do with each part and why, what is kept last."""
     columns = (
         Column("verdict"),
         Column("part", prose=True),
         Column("what to do", prose=True),
         Column("because", prose=True),
     )
-    gravest = sorted(validation.parts, key=lambda part: part.disposition is Disposition.KEEP)
+    gravest = sorted(parts, key=lambda part: part.disposition is Disposition.KEEP)
     return Table("Keep, retest or return", columns, tuple(_part_row(part) for part in gravest))
 
 
 def _part_row(part: PartVerdict) -> tuple[TableValue, ...]:
     return (
-        TableValue(part.disposition.value, None, _PART_TONES[part.disposition]),
+        TableValue(part.disposition.value, None, PART_TONES[part.disposition]),
         TableValue(shortened(part.part)),
         text_value(shortened(part.action)),
         text_value(shortened("; ".join(part.reasons))),
@@ -128,14 +135,19 @@ def _figure_row(figure: JudgedFigure) -> tuple[TableValue, ...]:
     )
 
 
-def _checks(validation: Validation) -> Table:
+def checks_table(checks: Sequence[Check], *, with_advice: bool = False) -> Table:
+    """A row for each check."""
     columns = (
         Column("result"),
         Column("group"),
         Column("check", prose=True),
         Column("seen", prose=True),
+        *only_if(with_advice, Column("do", prose=True)),
     )
-    return Table("All checks", columns, tuple(_check_row(check) for check in validation.checks))
+    rows = tuple(
+        (*_check_row(check), *only_if(with_advice, text_value(check.advice))) for check in checks
+    )
+    return Table("All checks", columns, rows)
 
 
 def _check_row(check: Check) -> tuple[TableValue, ...]:
@@ -143,7 +155,7 @@ def _check_row(check: Check) -> tuple[TableValue, ...]:
     if check.expected:
         seen += f" (expected: {check.expected})"
     return (
-        TableValue(check.status.value, None, _TONES[check.status]),
+        TableValue(check.status.value, None, CHECK_TONES[check.status]),
         TableValue(check.group),
         TableValue(check.title),
         TableValue(shortened(seen)),

@@ -1,91 +1,69 @@
-"""The checks of ``validate`` as a table."""
+"""What ``validate`` found, on the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from torchscale.features.validate.acceptance.verdict import GROUP
 from torchscale.features.validate.bundle_schema import BundleCheck
-from torchscale.schema.node.check import (
-    Check,
-    Disposition,
-    PartVerdict,
-    Status,
-    Validation,
+from torchscale.features.validate.document import checks_table, parts_table
+from torchscale.report.document import (
+    Block,
+    Paragraph,
+    Tone,
+    only_if,
 )
-
-PART_STYLES: Mapping[Disposition, str] = MappingProxyType(
-    {
-        Disposition.KEEP: "green",
-        Disposition.RETEST: "yellow",
-        Disposition.RETURN: "bold red",
-    }
-)
+from torchscale.report.formats.console import print_blocks, print_line
+from torchscale.schema.node.check import Check, Disposition, PartVerdict, Status, Validation
 
 
 def print_validation(validation: Validation, console: Console) -> None:
-    """Checks by group, what was expected and what to do under those that did not pass; what this
+    """Checks by group, what was expected and what to do with those that did not pass; what this
     node has nothing to check for, by reason; the verdict last."""
-    styles = {"pass": "green", "warn": "yellow", "fail": "bold red", "n/a": "dim"}
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    group = ""
+    checked: list[Check] = []
     not_checked: dict[str, list[str]] = {}
     for check in validation.checks:
         if check.status is Status.NOT_APPLICABLE and check.group != GROUP:
             not_checked.setdefault(check.seen, []).append(check.title)
-            continue
-        if check.group != group:
-            group = check.group
-            table.add_row(f"[bold]{escape(group)}[/bold]", "", "")
-        style = styles[check.status.value]
-        table.add_row(
-            f"  [{style}]{check.status.value:<4}[/{style}]", escape(check.title), _result(check)
-        )
-    console.print(table)
-    for reason, titles in not_checked.items():
-        console.print(f"not checked: {', '.join(titles)} ({reason})", style="dim", markup=False)
+        else:
+            checked.append(check)
+    reasons = [
+        Paragraph(f"not checked: {', '.join(titles)} ({reason})")
+        for reason, titles in not_checked.items()
+    ]
+    print_blocks(
+        [checks_table(checked, with_advice=True), *reasons, *_part_blocks(validation)], console
+    )
+    print_verdict(validation.verdict, console, fit=validation.fit)
+
+
+def print_verdict(text: str, console: Console, *, fit: bool) -> None:
+    """The answer, below everything that it rests on."""
     console.print()
-    _print_parts(validation, console)
-    console.print(validation.verdict, style="bold" if validation.fit else "bold red", markup=False)
+    print_line(text, console, Tone.PLAIN if fit else Tone.BAD)
 
 
-def _print_parts(validation: Validation, console: Console) -> None:
+def _part_blocks(validation: Validation) -> list[Block]:
     """What to do with each GPU and the node, those that are kept in one line; nothing of a node
     without GPUs that is kept."""
     kept = [part for part in validation.parts if part.disposition is Disposition.KEEP]
     others = [part for part in validation.parts if part.disposition is not Disposition.KEEP]
     if not others and all(part.gpu is None for part in kept):
-        return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for part in others:
-        style = PART_STYLES[part.disposition]
-        what = f"{part.part}: {part.action}\n({'; '.join(part.reasons)})"
-        table.add_row(f"[{style}]{part.disposition.value}[/{style}]", escape(what))
-    if kept:
-        table.add_row("[green]keep[/green]", escape(_names(kept)))
-    console.print(table)
-    if validation.unseen:
-        seen = f"not looked at: {', '.join(validation.unseen)}"
-        console.print(seen, style="dim", markup=False)
-    console.print()
+        return []
+    return [
+        *only_if(others, parts_table(others)),
+        *only_if(kept, Paragraph(f"keep: {_names(kept)}")),
+        *only_if(validation.unseen, Paragraph(f"not looked at: {', '.join(validation.unseen)}")),
+    ]
 
 
 def _names(parts: Sequence[PartVerdict]) -> str:
     """``GPU 0, 1, 2, node``."""
     numbers = ", ".join(str(part.gpu) for part in parts if part.gpu is not None)
     others = [part.part for part in parts if part.gpu is None]
-    gpus = [f"GPU {numbers}"] if numbers else []
-    return ", ".join([*gpus, *others])
+    return ", ".join([*only_if(numbers, f"GPU {numbers}"), *others])
 
 
 def print_bundle(bundle: BundleCheck, console: Console) -> None:
@@ -94,41 +72,29 @@ def print_bundle(bundle: BundleCheck, console: Console) -> None:
     if bundle.signer is not None:
         signed = f"signed by {bundle.signer}"
     if manifest is not None:
-        console.print(
-            f"{manifest.hostname}, {manifest.created_at}, torchscale {manifest.tool_version}; "
-            f"{signed}",
-            markup=False,
-        )
+        made = f"{manifest.hostname}, {manifest.created_at}, torchscale {manifest.tool_version}"
+        print_line(f"{made}; {signed}", console)
     if bundle.validation is not None:
-        _print_parts(bundle.validation, console)
-        console.print(bundle.validation.verdict, markup=False)
+        print_blocks(_part_blocks(bundle.validation), console)
+        print_line(bundle.validation.verdict, console)
     console.print()
     for problem in bundle.problems:
-        console.print(f"changed: {problem}", style="bold red", markup=False)
+        print_line(f"changed: {problem}", console, Tone.BAD)
     for note in bundle.notes:
-        console.print(f"note: {note}", style="dim", markup=False)
+        print_line(f"note: {note}", console, Tone.DIM)
     if bundle.verified:
         said = "as it was written" if bundle.every_byte else "its files are as they were written"
-        console.print(f"Verified: {said}.", style="bold", markup=False)
+        print_line(f"Verified: {said}.", console)
     else:
-        console.print("Not verified.", style="bold red", markup=False)
+        print_line("Not verified.", console, Tone.BAD)
 
 
 def print_fixes(validation: Validation, console: Console) -> None:
     """The commands of each check that did not pass, one a line, to be copied; nothing where all
     passed."""
     for check in validation.checks:
-        if check.status not in (Status.WARN, Status.FAIL):
-            continue
-        console.print(f"\n{check.title}: {check.seen}", style="bold", markup=False)
-        for command in check.fixes:
-            console.print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _result(check: Check) -> str:
-    lines = [escape(check.seen)]
-    if check.expected:
-        lines.append(f"[dim]expected:[/dim] {escape(check.expected)}")
-    if check.advice:
-        lines.append(f"[dim]do:[/dim] {escape(check.advice)}")
-    return "\n".join(lines)
+        if check.status in (Status.WARN, Status.FAIL):
+            commands = "\n".join(f"  {command}" for command in check.fixes)
+            console.print()
+            print_line(f"{check.title}: {check.seen}", console)
+            print_blocks([*only_if(commands, Paragraph(commands, code=True))], console)

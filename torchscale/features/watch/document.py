@@ -13,7 +13,7 @@ from torchscale.report.document import (
     TableValue,
     optional_text,
 )
-from torchscale.report.figures.prometheus import Sample
+from torchscale.report.figures.figure import Figure
 from torchscale.schema.watch.report import JobState, JobTime, WatchedRank, WatchReport
 from torchscale.util.text import program_name
 from torchscale.util.units import format_bytes, format_percent, format_seconds
@@ -37,7 +37,7 @@ def watched_document(report: WatchReport) -> Document:
         verdict.insert(0, f"{report.notes[0]}.")
     sections = [Section("Over the job", "watched", tuple(watched_blocks(name, report)))]
     if report.per_rank:
-        sections.append(Section("Ranks", "ranks", (_ranks(report),)))
+        sections.append(Section("Ranks", "ranks", (ranks_table(report),)))
     return Document(
         title=name,
         subtitle=f"{' '.join(report.command)} · since {report.started_at}",
@@ -62,7 +62,8 @@ def job_name(report: WatchReport) -> str:
     return program_name(report.command or ("program",))
 
 
-def _ranks(report: WatchReport) -> Table:
+def ranks_table(report: WatchReport) -> Table:
+    """What each rank's step consists of."""
     shown = [name for name in _OF_A_STEP if any(_seconds(rank, name) for rank in report.per_rank)]
     headings = ("rank", *(_HEADINGS.get(name, name) for name in shown), "came last", "memory")
     rows = tuple(
@@ -91,41 +92,49 @@ def _seconds(rank: WatchedRank, name: str) -> float | None:
     return seconds
 
 
-def watched_samples(report: WatchReport, name: str) -> Iterator[Sample]:
-    """Figures of the job so far. Names begin with ``watch_``.
+def watched_figures(report: WatchReport) -> tuple[Figure, ...]:
+    """Figures of the job so far. Names begin with ``watch_``."""
+    return tuple(_figures(report))
 
-    Args:
-        report: What is known.
-        name: Of the job, for the label ``run``.
-    """
-    job = {"run": name}
+
+def _figures(report: WatchReport) -> Iterator[Figure]:
     running = float(report.state is JobState.RUNNING)
-    yield "watch_running", "Whether the job is being watched.", job, running
+    yield Figure("watch_running", "", "Whether the job is being watched", running)
     lost = float(report.state is JobState.LOST)
-    yield "watch_lost", "Whether the command that watched it is gone without a result.", job, lost
-    yield "watch_steps", "Optimizer steps of all attempts.", job, report.steps
-    yield "watch_restarts", "Attempts before the last.", job, report.restarts
+    told = "Whether the command that watched it is gone without a result"
+    yield Figure("watch_lost", "", told, lost)
+    yield Figure("watch_steps", "", "Optimizer steps of all attempts", report.steps)
+    yield Figure("watch_restarts", "", "Attempts before the last", report.restarts)
     if report.step_seconds is not None:
-        yield "watch_step_seconds", "Mean step. In seconds.", job, report.step_seconds
+        yield Figure("watch_step_seconds", "seconds", "Mean step", report.step_seconds)
     if report.time.total and report.repeated_steps is not None:
-        told = "Share of the wall time in productive steps."
-        yield "watch_goodput", told, job, report.goodput
+        told = "Share of the wall time in productive steps"
+        yield Figure("watch_goodput", "", told, report.goodput)
     for part in JobTime.model_fields:
-        told = "Where the wall time of the job went. In seconds."
-        yield "watch_time_seconds", told, {**job, "part": part}, float(getattr(report.time, part))
+        told = "Where the wall time of the job went"
+        seconds = float(getattr(report.time, part))
+        yield Figure("watch_time_seconds", "seconds", told, seconds, labels={"part": part})
     for rank in report.per_rank:
-        for part, meaning in _OF_A_STEP.items():
-            labels = {**job, "rank": str(rank.rank)}
-            told = f"Mean step of a rank: {meaning}. In seconds."
-            seconds = _seconds(rank, part)
-            if seconds is not None:
-                yield f"watch_rank_{part}_seconds", told, labels, seconds
+        yield from _figures_of_rank(rank)
     for (kind, rank_text, since), seconds in _findings(report).items():
-        labels = {**job, "kind": kind, "rank": rank_text, "since_step": since}
-        told = "What a finding costs of each step that it is about. In seconds."
-        yield "watch_finding_seconds", told, labels, seconds
+        labels = {"kind": kind, "rank": rank_text, "since_step": since}
+        told = "What a finding costs of each step that it is about"
+        yield Figure("watch_finding_seconds", "seconds", told, seconds, labels=labels)
     hangs = float(report.autopsy is not None)
-    yield "watch_hung", "Whether the job made no progress at a time.", job, hangs
+    yield Figure("watch_hung", "", "Whether the job made no progress at a time", hangs)
+
+
+def _figures_of_rank(rank: WatchedRank) -> Iterator[Figure]:
+    for part, meaning in _OF_A_STEP.items():
+        seconds = _seconds(rank, part)
+        if seconds is not None:
+            yield Figure(
+                f"watch_rank_{part}_seconds",
+                "seconds",
+                f"Mean step of a rank: {meaning}",
+                seconds,
+                labels={"rank": str(rank.rank)},
+            )
 
 
 def _findings(report: WatchReport) -> dict[tuple[str, str, str], float]:

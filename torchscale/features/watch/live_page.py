@@ -6,17 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchscale.errors import StoreError
-from torchscale.features.watch.document import watched_samples
+from torchscale.features.watch.document import watched_document, watched_figures
 from torchscale.features.watch.job.read import read_watch
 from torchscale.features.watch.job.run import REPORT
 from torchscale.features.watch.text import headline
-from torchscale.report.figures.prometheus import exposition
+from torchscale.report.document import Document
+from torchscale.report.figures.figure import ExportedRun
 from torchscale.schema.watch.report import JobState, WatchReport
-
-
-def is_watched(directory: Path) -> bool:
-    """Whether a job is watched there, or was."""
-    return (directory / REPORT).is_file() or (directory / "ranks").is_dir()
 
 
 @dataclass(frozen=True)
@@ -24,6 +20,10 @@ class JobPage:
     """The job in ``directory``."""
 
     directory: Path
+
+    def is_there(self) -> bool:
+        """Whether a job is watched there, or was."""
+        return (self.directory / REPORT).is_file() or (self.directory / "ranks").is_dir()
 
     def version(self) -> str:
         """Changes when the job is judged again, and when its command is gone; empty before it was
@@ -36,7 +36,7 @@ class JobPage:
 
     def _state(self) -> str:
         try:
-            return self.report().state.value
+            return self._report().state.value
         except StoreError:
             return "damaged"
 
@@ -45,7 +45,7 @@ class JobPage:
         ended or nobody watches it any more."""
         if not self.version():
             return ""
-        report = self.report()
+        report = self._report()
         if report.state is not JobState.RUNNING:
             return ""
         return headline(report)
@@ -56,21 +56,24 @@ class JobPage:
         Raises:
             StoreError: its report is damaged.
         """
-        return bool(self.version()) and self.report().state is not JobState.ENDED
+        return bool(self.version()) and self._report().state is not JobState.ENDED
 
-    def report(self) -> WatchReport:
-        """As of the last judgement.
+    def document(self) -> Document:
+        """What is known of the job, as of the last judgement.
 
         Raises:
-            StoreError: it is damaged.
+            StoreError: its report is damaged.
         """
-        return read_watch(self.directory)
+        return watched_document(self._report())
 
-    def metrics(self, *, openmetrics: bool) -> str:
+    def figures(self) -> ExportedRun:
         """The figures so far.
 
         Raises:
-            StoreError: the report is damaged.
+            StoreError: its report is damaged.
         """
         name = self.directory.resolve().name
-        return exposition(watched_samples(self.report(), name), openmetrics=openmetrics)
+        return ExportedRun(name, figures=watched_figures(self._report()))
+
+    def _report(self) -> WatchReport:
+        return read_watch(self.directory)

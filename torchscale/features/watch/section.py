@@ -60,16 +60,16 @@ def watched_blocks(label: str, report: WatchReport) -> list[Block]:
         rows = tuple(_row(item) for item in report.findings)
         blocks.append(Table(f"What limits it over time: {label}", columns, rows))
     if report.time.total:
-        blocks.append(_wall_time(label, report))
+        blocks.append(wall_time_table(f"Where the wall time went: {label}", report))
     return blocks
 
 
-def _wall_time(label: str, report: WatchReport) -> Table:
+def wall_time_table(caption: str, report: WatchReport) -> Table:
     """Parts of the wall time; the last row is of all."""
     columns = [Column("part"), Column("time", True), Column("share", True)]
     columns += [Column("cost", True)] * (report.cost is not None)
     rows = tuple(tuple(TableValue(text) for text in row) for row in time_rows(report))
-    return Table(f"Where the wall time went: {label}", tuple(columns), rows)
+    return Table(caption, tuple(columns), rows)
 
 
 def _row(item: WatchFinding) -> tuple[TableValue, ...]:

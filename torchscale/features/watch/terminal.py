@@ -1,45 +1,39 @@
-"""A watched job on the terminal."""
+"""A watched job on the terminal, and the verdict on a hang."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from torchscale.features.trace.terminal import titled_table
-from torchscale.features.watch.text import format_dollars, headline, time_rows
-from torchscale.report.document import optional_text
-from torchscale.report.terminal.failures import print_autopsy
-from torchscale.report.text.profile import not_judged
+from torchscale.features.watch.document import ranks_table
+from torchscale.features.watch.section import wall_time_table
+from torchscale.features.watch.text import format_dollars, headline
+from torchscale.report.document import Block, Document, Paragraph, Section
+from torchscale.report.formats.console import print_document
+from torchscale.report.text.failure import autopsy_lines
+from torchscale.report.text.findings import not_judged
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchFinding, WatchReport
-from torchscale.util.units import (
-    format_bytes,
-    format_coarse_seconds,
-    format_percent,
-    format_seconds,
-)
+from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
 from torchscale.util.words import plural
 
 
 def print_watch(report: WatchReport, console: Console) -> None:
     """What limits the job, then where the wall time and each rank's step went."""
-    console.print(headline(report), markup=False, soft_wrap=True, style="bold")
-    _print_findings(report, console)
+    verdict = [*_finding_lines(report)]
     if report.autopsy is not None:
-        print_autopsy(report.autopsy, console)
-    for note in report.notes:
-        console.print(f"note: {note}", markup=False, soft_wrap=True, style="dim")
+        verdict += [report.autopsy.summary, *_evidence(report.autopsy)]
+    verdict += [f"note: {note}" for note in report.notes]
+    blocks: list[Block] = []
     if report.time.total:
-        console.print()
-        console.print(_time_table(report))
+        blocks.append(wall_time_table("Where the wall time went", report))
     if report.per_rank:
-        console.print()
-        console.print(_ranks_table(report))
+        blocks.append(ranks_table(report))
     if report.abstentions:
-        console.print()
-        console.print(not_judged(report.abstentions), markup=False, soft_wrap=True, style="dim")
+        blocks.append(Paragraph(not_judged(report.abstentions)))
+    sections = (Section("", "job", tuple(blocks)),)
+    print_document(Document(headline(report), "", tuple(verdict), (), sections), console)
 
 
 def print_hang(verdict: Autopsy, seconds: float, console: Console) -> None:
@@ -49,17 +43,24 @@ def print_hang(verdict: Autopsy, seconds: float, console: Console) -> None:
     print_autopsy(verdict, console)
 
 
-def _print_findings(report: WatchReport, console: Console) -> None:
+def print_autopsy(autopsy: Autopsy, console: Console) -> None:
+    """The verdict on a hang in a line, then what it rests on."""
+    print_document(Document(autopsy.summary, "", _evidence(autopsy), (), ()), console)
+
+
+def _evidence(autopsy: Autopsy) -> tuple[str, ...]:
+    return tuple(f"    {line}" for line in autopsy_lines(autopsy))
+
+
+def _finding_lines(report: WatchReport) -> list[str]:
     if report.step_seconds is None:
-        return
+        return []
     if not report.findings:
-        console.print("No bottleneck found.")
-        return
-    found = plural(len(report.findings), "bottleneck")
-    console.print(f"Found {found}:", markup=False)
+        return ["No bottleneck found."]
+    found = [f"Found {plural(len(report.findings), 'bottleneck')}:"]
     for number, item in enumerate(report.findings, 1):
-        for line in finding_lines(number, item):
-            console.print(line, markup=False, soft_wrap=True)
+        found += finding_lines(number, item)
+    return found
 
 
 def finding_lines(number: int, item: WatchFinding) -> list[str]:
@@ -82,32 +83,3 @@ def finding_lines(number: int, item: WatchFinding) -> list[str]:
     ]
     lines.append(f"     what to do: {finding.advice}")
     return lines
-
-
-def _time_table(report: WatchReport) -> Table:
-    table = titled_table("Where the wall time went")
-    table.add_column("part", no_wrap=True)
-    for heading in ("time", "share", *["cost"] * (report.cost is not None)):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in time_rows(report):
-        table.add_row(*row)
-    return table
-
-
-def _ranks_table(report: WatchReport) -> Table:
-    table = titled_table("Mean step of each rank")
-    has_bubble = any(rank.bubble_seconds for rank in report.per_rank)
-    headings = ["rank", "own", "data", "waits for ranks", "transfer"]
-    headings += ["bubble"] * has_bubble
-    for heading in (*headings, "came last", "memory"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for rank in report.per_rank:
-        times = [rank.own_seconds, rank.data_seconds, rank.wait_seconds, rank.transfer_seconds]
-        times += [rank.bubble_seconds] * has_bubble
-        table.add_row(
-            str(rank.rank),
-            *(optional_text(seconds, format_seconds) for seconds in times),
-            optional_text(rank.blame, lambda share: format_percent(share, 0)),
-            format_bytes(rank.peak_memory_bytes),
-        )
-    return table

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 from torchscale.config.choices import CellKind
+from torchscale.door import Slot
 from torchscale.schema.cells.kinds import AnyCell, AnyPayload, AnyRank
 
 C_contra = TypeVar("C_contra", contravariant=True)
@@ -37,7 +37,10 @@ class LaunchKind(Protocol[C_contra, R_contra, P]):
         """Once the ranks have ended: remove what they left besides the records in ``directory``."""
 
 
+_KINDS: Slot[LaunchKind[AnyCell, AnyRank, AnyPayload]] = Slot("kinds, launch")
+
+
 @cache
 def launch_kind(name: CellKind) -> LaunchKind[AnyCell, AnyRank, AnyPayload]:
     """The module of a kind."""
-    return cast(LaunchKind[AnyCell, AnyRank, AnyPayload], import_module(f"{__name__}.{name}"))
+    return _KINDS[name]

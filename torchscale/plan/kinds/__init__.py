@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 from torchscale.config.choices import CellKind, DeviceKind
 from torchscale.config.experiment import Experiment
+from torchscale.door import Slot
 from torchscale.plan.obstacles import ExecutionTarget
 from torchscale.schema.cells.kinds import AnyCell
 
@@ -55,7 +55,10 @@ class PlanKind(Protocol[C]):
         """The cell in the table of a plan."""
 
 
+_KINDS: Slot[PlanKind[AnyCell]] = Slot("kinds, plan")
+
+
 @cache
 def plan_kind(name: CellKind) -> PlanKind[AnyCell]:
     """The module of a kind."""
-    return cast(PlanKind[AnyCell], import_module(f"{__name__}.{name}"))
+    return _KINDS[name]

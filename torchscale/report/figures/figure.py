@@ -69,6 +69,7 @@ class ExportedRun:
         name: Name of the run.
         cells: Cells in plan order.
         checks: Checks of ``validate``; empty for a run.
+        figures: Of the run, and of none of its cells.
         id: Id that is the same for every export of the run, also after its folder was moved or
             renamed; empty for checks.
     """
@@ -77,6 +78,7 @@ class ExportedRun:
     cells: tuple[ExportedCell, ...] = ()
     checks: tuple[Check, ...] = ()
     id: str = ""
+    figures: tuple[Figure, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from torchscale.report.figures.figure import Exported, ExportedCell, ExportedRun
+from torchscale.report.figures.figure import Exported, ExportedRun, Figure
 from torchscale.util.text import strip_control
 
 _PREFIX = "torchscale"
@@ -28,26 +28,19 @@ class _Metric:
     samples: list[tuple[Mapping[str, str], float]] = field(default_factory=list)
 
 
-Sample = tuple[str, str, Mapping[str, str], float]
+_Sample = tuple[str, str, Mapping[str, str], float]
 """Name, definition, labels and value."""
 
 
 def render(run: ExportedRun) -> Exported:
     """The text format of Prometheus."""
-    return Exported(exposition(_of_run(run), openmetrics=False))
+    return Exported(_text(_of_run(run), escape_quotes_in_help=False))
 
 
 def render_openmetrics(run: ExportedRun) -> Exported:
-    """The same figures in the OpenMetrics format."""
-    return Exported(exposition(_of_run(run), openmetrics=True))
-
-
-def exposition(samples: Iterable[Sample], *, openmetrics: bool) -> str:
-    """Samples as text. OpenMetrics ends with a mark and escapes more."""
-    text = _text(samples, escape_quotes_in_help=openmetrics)
-    if openmetrics:
-        return f"{text}# EOF\n"
-    return text
+    """The same figures in the OpenMetrics format, which ends with a mark and escapes more."""
+    text = _text(_of_run(run), escape_quotes_in_help=True)
+    return Exported(f"{text}# EOF\n")
 
 
 def metric_name(figure: str) -> str:
@@ -55,7 +48,7 @@ def metric_name(figure: str) -> str:
     return f"{_PREFIX}_{_NOT_IN_NAMES.sub('_', figure)}"
 
 
-def _text(samples: Iterable[Sample], *, escape_quotes_in_help: bool) -> str:
+def _text(samples: Iterable[_Sample], *, escape_quotes_in_help: bool) -> str:
     lines: list[str] = []
     for name, metric in _metrics(samples).items():
         help_text = _escaped(metric.definition, quotes=escape_quotes_in_help)
@@ -68,7 +61,7 @@ def _text(samples: Iterable[Sample], *, escape_quotes_in_help: bool) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _metrics(samples: Iterable[Sample]) -> dict[str, _Metric]:
+def _metrics(samples: Iterable[_Sample]) -> dict[str, _Metric]:
     """Name → metric: the format wants all samples of a metric together."""
     metrics: dict[str, _Metric] = {}
     for name, definition, labels, value in samples:
@@ -77,13 +70,14 @@ def _metrics(samples: Iterable[Sample]) -> dict[str, _Metric]:
     return metrics
 
 
-def _of_run(run: ExportedRun) -> Iterator[Sample]:
+def _of_run(run: ExportedRun) -> Iterator[_Sample]:
     for name, definition, labels, value in _samples(run):
         yield name, definition, {"run": run.name, **labels}, value
 
 
-def _samples(run: ExportedRun) -> Iterator[Sample]:
+def _samples(run: ExportedRun) -> Iterator[_Sample]:
     """Every sample of a run."""
+    yield from _figures(run.figures, {})
     for cell in run.cells:
         labels = {"cell": cell.id, **cell.labels}
         yield (
@@ -100,14 +94,14 @@ def _samples(run: ExportedRun) -> Iterator[Sample]:
                 {**labels, "flag": flag},
                 1,
             )
-        yield from _figures(cell, labels)
+        yield from _figures(cell.figures, labels)
     for check in run.checks:
         labels = {"check": check.id, "group": check.group, "status": check.status.value}
         yield "check", "A check of the node with its outcome; always 1.", labels, 1
 
 
-def _figures(cell: ExportedCell, labels: Mapping[str, str]) -> Iterable[Sample]:
-    for figure in cell.figures:
+def _figures(figures: Iterable[Figure], labels: Mapping[str, str]) -> Iterable[_Sample]:
+    for figure in figures:
         told = f"{figure.definition}."
         if figure.unit:
             told += f" In {figure.unit}."

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 from torchscale.analysis.kinds import AnySummary
-from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import CellKind
-from torchscale.report.document import Section
+from torchscale.door import Slot
 from torchscale.report.figures.figure import Figure
 from torchscale.report.formats.columns import ColumnValue
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.exports.report import AnyCellExport
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.run.content import LaunchDetail
 
 C_contra = TypeVar("C_contra", contravariant=True)
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -39,17 +35,14 @@ class ReportKind(Protocol[C_contra, S_contra]):
     def figures(self, summary: S_contra) -> tuple[Figure, ...]:
         """What it measured, for other programs' formats; empty where it has no figures."""
 
-    def sections(
-        self, summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
-    ) -> tuple[Section, ...]:
-        """Sections of the kind in a run's report, some perhaps empty; arguments as of
-        :func:`torchscale.report.build.build_document`."""
-
     def export(self, summary: S_contra) -> AnyCellExport:
         """Everything measured, for other programs."""
+
+
+_KINDS: Slot[ReportKind[AnyCell, AnySummary]] = Slot("kinds, report")
 
 
 @cache
 def report_kind(name: CellKind) -> ReportKind[AnyCell, AnySummary]:
     """The module of a kind."""
-    return cast(ReportKind[AnyCell, AnySummary], import_module(f"{__name__}.{name}"))
+    return _KINDS[name]

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from torchscale.analysis.kinds import training as analysis
-from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
-from torchscale.features.trace.sections.section import profile_section
-from torchscale.features.watch.section import watched_section
-from torchscale.report.document import Section, only_if
+from torchscale.report.document import only_if
 from torchscale.report.figures.figure import Figure
 from torchscale.report.figures.training import training_figures
 from torchscale.report.formats.columns import ColumnValue, cell_row
 from torchscale.report.formats.report_export import cell_export
-from torchscale.report.sections.compute import compute_section
-from torchscale.report.sections.cost import cost_section
-from torchscale.report.sections.diagnosis import diagnosis_section
-from torchscale.report.sections.experts import experts_section
-from torchscale.report.sections.frontier import frontier_section
-from torchscale.report.sections.lost_time import lost_time_section
-from torchscale.report.sections.over_time import over_time_section
-from torchscale.report.sections.resources import telemetry_section
-from torchscale.report.sections.scaling import scaling_section
-from torchscale.report.sections.step_times import step_times_section
-from torchscale.report.sections.workloads import data_section
 from torchscale.report.text.figures import throughput_text
 from torchscale.report.text.labels import batch_label
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.exports.report import TrainingCellExport
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.run.content import CellRun, LaunchDetail
+from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.experiment_file import PlannedCell
 
 
@@ -72,27 +56,6 @@ def csv_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
 def figures(summary: TrainingSummary) -> tuple[Figure, ...]:
     """Throughput, step times, efficiency, memory, MFU, energy: what of them was measured."""
     return training_figures(summary)
-
-
-def sections(
-    summary: RunSummary, details: Mapping[str, LaunchDetail], price: float | None
-) -> tuple[Section, ...]:
-    """How training scales, what limits it, and what it takes of devices, memory and money."""
-    return (
-        scaling_section(summary),
-        lost_time_section(summary),
-        diagnosis_section(summary),
-        profile_section(summary),
-        watched_section(summary, details),
-        step_times_section(summary),
-        over_time_section(summary, details),
-        frontier_section(summary),
-        cost_section(summary, price),
-        compute_section(summary),
-        experts_section(summary),
-        telemetry_section(summary),
-        data_section(summary),
-    )
 
 
 def export(summary: TrainingSummary) -> TrainingCellExport:

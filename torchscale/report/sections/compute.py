@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.analysis.machine.hardware import HardwareFigures
+from torchscale.analysis.machine.hardware import CopyRate, HardwareFigures
 from torchscale.analysis.summary.machine import HardwareSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.roofline import FAR_BELOW_ROOF, Compute
@@ -26,7 +26,6 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.text.labels import identity_columns, identity_values, panel_title
-from torchscale.report.text.machine import copy_label, format_slowest_share
 from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate
 from torchscale.util.words import format_range, plural
 
@@ -286,3 +285,21 @@ def _roofline(
         log_y=True,
         lines=False,
     )
+
+
+def copy_label(rate: CopyRate) -> str:
+    """Source and destination of a copy."""
+    memory = {True: ", pinned", False: ", pageable", None: ""}[rate.pinned]
+    return {
+        "device": "within the device, read + written",
+        "host_to_device": f"host to device{memory}",
+        "device_to_host": f"device to host{memory}",
+        "device_to_device": f"GPU {rate.source} to GPU {rate.peer}",
+    }[rate.kind]
+
+
+def format_slowest_share(share: float) -> str:
+    """The slowest device relative to the mean; – where all are equal (within 0.05 %)."""
+    if share > -0.0005:
+        return "–"
+    return format_percent(share)

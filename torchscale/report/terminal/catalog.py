@@ -4,41 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
+from torchscale.report.document import Column, Table, TableValue
 from torchscale.util.units import format_byte_rate, format_flops
 
 Value = str | int | float | Mapping[str, float] | None
 _JSON_ONLY = {"models": ("meaning", "splits"), "strategies": ("signals",)}
 """Columns that do not fit on a terminal."""
+_NUMERIC = ("parameters", "forward")
 
 
-def print_catalog(title: str, rows: Sequence[Mapping[str, Value]], console: Console) -> None:
+def catalog_table(title: str, rows: Sequence[Mapping[str, Value]]) -> Table:
     """One kind of names as a table; ``title`` is the kind, ``rows`` have equal columns."""
-    table = Table(
-        box=None,
-        pad_edge=False,
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        show_header=len(rows[0]) > 2,
-    )
-    columns = [column for column in rows[0] if column not in _JSON_ONLY.get(title, ())]
-    for column in columns:
-        number = column in ("parameters", "forward")
-        table.add_column(
-            "" if column in ("name", "meaning") else column,
-            justify="right" if number else "left",
-            no_wrap=column in ("name", "parameters", "forward"),
-            overflow="fold",
-            header_style="dim",
+    names = [name for name in rows[0] if name not in _JSON_ONLY.get(title, ())]
+    columns = tuple(
+        Column(
+            "" if name in ("name", "meaning") else name,
+            numeric=name in _NUMERIC,
+            prose=name not in ("name", *_NUMERIC),
         )
-    for row in rows:
-        table.add_row(*(escape(_text(column, row[column])) for column in columns))
-    console.print(table)
-    console.print()
+        for name in names
+    )
+    return Table(
+        title,
+        columns,
+        tuple(tuple(TableValue(_text(name, row[name])) for name in names) for row in rows),
+    )
 
 
 def _text(column: str, value: Value) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from torchscale.features.watch.hang.verdict import ranks_label
 from torchscale.report.document import only_if
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State
+from torchscale.util.text import ranks_label
 
 _FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$')
 _LIBRARY = (

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown, WindowKind
-from torchscale.schema.profiles.finding import Abstention, CostBasis, Finding
 from torchscale.schema.profiles.what_if import WhatIf, WhatIfRow
 from torchscale.util.units import format_percent, format_seconds
-from torchscale.util.words import in_brackets
 
 RANK_HEADINGS = (
     "rank",
@@ -25,10 +23,6 @@ RANK_HEADINGS = (
 )
 """The rank, and what :func:`rank_shares` gives; :func:`rank_columns` says which are shown."""
 _SPLIT, _UNSPLIT = ("sync stall", "transfer"), ("exposed",)
-"""Conditions that slow ranks down from outside: a rank that waits or lags may do so for them
-alone."""
-
-
 MIN_GAIN_PERCENT = 0.5
 """Predictions of less are left out of tables: steps vary by more."""
 WHAT_IF_HEADINGS = ("without it", "predicted step", "predicted gain", "assumption")
@@ -88,47 +82,6 @@ def _scope(analysis: ProfileAnalysis) -> str:
     if steps is None:
         return ranks
     return f"{ranks}, {steps} step{'s' * (steps > 1)}"
-
-
-def finding_text(finding: Finding) -> str:
-    """``Straggler: rank 0 … (costs 14.0 % of the step; confidence: high)``. Costs that a replay
-    predicts say so; the others are sums of the times that were waited or spent."""
-    predicted = ""
-    if finding.cost_basis is CostBasis.REPLAY:
-        predicted = ", predicted by replay"
-    cost = ""
-    if finding.cost_percent:
-        cost = f"costs {cost_words(finding)}{predicted}; "
-    return f"{finding.kind.label}: {finding.summary} ({cost}confidence: {confidence_text(finding)})"
-
-
-def finding_title(finding: Finding) -> str:
-    """``Straggler: rank 1``."""
-    if finding.rank is None:
-        return finding.kind.label
-    return f"{finding.kind.label}: rank {finding.rank}"
-
-
-def cost_words(finding: Finding) -> str:
-    """``51.4 % of the step``: the one value of a cause. Empty where it cannot be told."""
-    if finding.cost_percent:
-        return f"{format_percent(finding.cost_percent / 100)} of the step"
-    return ""
-
-
-def confidence_text(finding: Finding) -> str:
-    """``high``; ``low (contended)`` where the conditions could make what was found."""
-    return finding.confidence.value + in_brackets(", ".join(finding.doubts))
-
-
-def not_judged(abstentions: Sequence[Abstention]) -> str:
-    """``Not judged: straggler, load imbalance (one of 4 ranks is here); …``."""
-    kinds: dict[str, list[str]] = {}
-    for item in abstentions:
-        kinds.setdefault(item.reason, []).append(item.kind.label.lower())
-    return "Not judged: " + "; ".join(
-        f"{', '.join(names)} ({reason})" for reason, names in kinds.items()
-    )
 
 
 def rank_columns(ranks: Sequence[RankBreakdown]) -> list[int]:

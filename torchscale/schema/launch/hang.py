@@ -16,6 +16,8 @@ from torchscale.schema.base import (
 )
 from torchscale.schema.profiles.finding import Confidence
 
+FACTS_FILE = "hang.json"
+"""File in a launch directory: :class:`HangFacts`."""
 REQUEST_FILE = "autopsy-request"
 """File in a launch directory that asks every rank for a :class:`RankDump`."""
 

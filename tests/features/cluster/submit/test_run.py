@@ -12,18 +12,17 @@ from tests.factories import experiment
 from torchscale.config.choices import SubmitEngine
 from torchscale.errors import MachineError, UsageError
 from torchscale.features.cluster.submit import run as submit
-from torchscale.features.cluster.submit.engine import SubmittedState
-from torchscale.features.cluster.submit.run import (
+from torchscale.features.cluster.submit.engine import (
     IndexedJobOptions,
     JobOptions,
     KubernetesOptions,
     SlurmOptions,
     SubmitOptions,
     SubmittedJob,
+    SubmittedState,
     TrainJobOptions,
-    follow,
-    prepare,
 )
+from torchscale.features.cluster.submit.run import follow, prepare
 
 JOB = SubmittedJob("77", "run", "slurm-77.out")
 KUBERNETES = SubmitOptions(

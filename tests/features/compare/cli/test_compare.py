@@ -92,7 +92,7 @@ def test_other_devices_are_refused_until_asked_for_and_then_named(tmp_path: Path
     assert "--accept versions" in refused.stderr
     forced = torchscale(tmp_path, "compare", "here", "there", "--accept", "versions")
     assert forced.returncode == 0
-    assert "device: Test Processor | Another Processor" in forced.stdout
+    assert re.search(r"device +Test Processor +Another Processor", forced.stdout)
 
 
 def test_a_killed_job_and_a_run_of_another_kind_do_not_pass(tmp_path: Path) -> None:
@@ -119,11 +119,8 @@ def test_other_counts_are_compared_by_name_with_what_differs_on_top_and_the_cost
     arguments = ("--match", "model,gpus", "--cost", "1", "4", "--fail-on", "never")
     done = torchscale(tmp_path, "compare", "small", "large", *arguments)
     assert done.returncode == 0, done.stderr
-    first, *rest = done.stdout.splitlines()
-    assert first == "Differences:"
-    assert rest[0] == "  batch of cells: 8 | 16"
-    assert "samples/$" in rest
-    assert re.search(r"^tiny ResNet +8 \| 16 1 ", done.stdout, re.MULTILINE)
+    assert re.search(r"Differences.*\nbatch of cells +8 +16\n.*Cells\n", done.stdout, re.DOTALL)
+    assert re.search(r"batch 8 \| *.*batch 16.*samples/\$", done.stdout, re.DOTALL)
     assert (
         torchscale(tmp_path, "compare", "small", "large", "--match", "model,batch").returncode == 1
     ), "no match"
@@ -245,7 +242,7 @@ def test_a_baseline_is_kept_listed_shown_and_compared_with(tmp_path: Path) -> No
     listed = json.loads(torchscale(tmp_path, "runs", "baselines", "--json").stdout)
     assert [(row["name"], row["cells"], row["launches"]) for row in listed] == [("main", 1, 3)]
     assert "main" in torchscale(tmp_path, "runs", "baselines").stdout
-    assert "samples/s\ncell" in torchscale(tmp_path, "runs", "baselines", "main").stdout
+    assert "samples/s" in torchscale(tmp_path, "runs", "baselines", "main").stdout
     assert torchscale(tmp_path, "compare", "main", "a").returncode == 0
     assert torchscale(tmp_path, "compare", "baselines/main.json", "b").returncode == 1
     for name in ("../main", "", ".hidden", "a/b"):
@@ -388,7 +385,7 @@ def test_why_explains_the_difference_and_a_baseline_keeps_what_it_takes(tmp_path
     assert re.search(r"backward +40.00 +44.00 +\+4.00 .* clear", found.stdout)
     assert "Backward +4.00 ms: clear, but nothing that is recorded" in found.stdout
     plain = torchscale(tmp_path, "compare", "before", "slow", "--fail-on", "never")
-    assert "Why:" not in plain.stdout
+    assert "Why" not in plain.stdout
     assert torchscale(tmp_path, "compare", "before", "--save", "main").returncode == 0
     of_file = torchscale(tmp_path, "compare", "--why", "main", "slow", "--json", "--fail-on=never")
     (cell,) = json.loads(of_file.stdout)["pairs"][0]["why"]["cells"]
@@ -417,7 +414,7 @@ def test_why_is_asked_across_versions_and_options(tmp_path: Path) -> None:
     assert torchscale(tmp_path, "compare", "old", "new").returncode == 2
     done = torchscale(tmp_path, "compare", "--why", "old", "new", "--fail-on", "never")
     assert done.returncode == 0, done.stderr
-    assert "optimizer of cells: sgd | adamw" in done.stdout
+    assert re.search(r"optimizer of cells +sgd +adamw", done.stdout)
     assert "the mean step takes equally long" in done.stdout
     several = measured(tmp_path / "several", with_signals=True, batch_sizes=[8, 16, 32])
     other = torchscale(tmp_path, "compare", "--why", "old", several.name, "--fail-on", "never")

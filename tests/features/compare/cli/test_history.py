@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sqlite3
 from contextlib import closing
@@ -44,10 +45,10 @@ def document(directory: Path, *arguments: str) -> dict[str, Any]:
 def test_the_table_and_what_changed(measured: Path) -> None:
     done = torchscale(measured, "history")
     assert done.returncode == 0, done.stderr
-    assert "worse since 2026-01-08 03:00 UTC" in done.stdout
-    assert "between night-6 and night-7 (7 runs before, 7 after)" in done.stdout
+    assert re.search(r"2026-01-08 03:00 .* worse +7 \| 7", done.stdout)
+    assert "night-6 → night-7" in done.stdout
     assert "driver: 550.54 → 570.1" in done.stdout
-    assert "\n  torchscale compare --why results/night-6 results/night-7\n" in done.stdout
+    assert "\ntorchscale compare --why results/night-6 results/night-7\n" in done.stdout
     assert "1 of 1 series is worse now" in done.stdout
     assert not list(measured.glob("*.sqlite"))  # nothing is kept without --db
 

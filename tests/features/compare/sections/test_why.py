@@ -9,11 +9,11 @@ from tests.explanations import explained, measured, side
 from torchscale.features.compare.analysis.compare import compare
 from torchscale.features.compare.analysis.explanation import ExplainedPair, explain
 from torchscale.features.compare.sections.why import waterfall, why_section
-from torchscale.features.compare.terminal.why import print_why
 from torchscale.report.document import Bullets, ChartGrid, Paragraph, Table
 from torchscale.report.formats.chart_plotly import chart_figure
 from torchscale.report.formats.chart_screen import screen_chart
 from torchscale.report.formats.chart_svg import chart_svg
+from torchscale.report.formats.console import print_blocks
 from torchscale.schema.run.step_parts import OutsidePart, StepPart
 
 NAMES = ("before", "after")
@@ -104,14 +104,14 @@ def test_cells_without_parts_are_named() -> None:
 
 def printed(pair: ExplainedPair, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    print_why(pair, console)
+    print_blocks(why_section([pair], brief=True).blocks, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 def test_the_terminal_shows_the_parts_and_the_causes() -> None:
     text = printed(slower())
-    assert "Why: tiny ResNet" in text
+    assert "Parts of the mean step, tiny ResNet" in text
     lines = {line.split("  ")[0]: line for line in text.splitlines()}
     assert "+5.00" in lines["forward"]
     assert lines["forward"].rstrip().endswith("clear")

@@ -80,9 +80,9 @@ def test_a_verified_winner_is_shown_with_its_parts() -> None:
     text = printed(tuning_export())
     lines = text.splitlines()
     assert lines[0] == "ResNet-18, batch 32"
-    assert lines[1].split()[:2] == ["setting", "samples/s"]
-    assert "+10.0 % (+8.0 to +12.0 %)" in lines[3]
-    assert lines[4].endswith("oom: rank 0 ran out of memory")
+    assert lines[2].split()[:2] == ["setting", "samples/s"]
+    assert "+10.0 % (+8.0 to +12.0 %)" in lines[4]
+    assert lines[5].endswith("oom: rank 0 ran out of memory")
     assert "* precision: changes numerics" in lines
     assert "bucket: nothing tried: exposed communication cannot be told from noise" in lines
     assert (

@@ -16,8 +16,9 @@ import pytest
 from tests.features.trace.readers.builders import two_ranks
 from torchscale.config.choices import DeviceKind, Tool
 from torchscale.errors import MachineError
-from torchscale.features.trace.cell_profiler import analyze_files, choose_tool
+from torchscale.features.trace.analyze import analyze_files
 from torchscale.features.trace.recording import nsys as module
+from torchscale.features.trace.recording.choice import choose_tool
 from torchscale.features.trace.recording.nsys import (
     HOST_TRACE,
     Session,

@@ -32,9 +32,9 @@ def test_what_differs_comes_first_and_the_verdict_last() -> None:
     lines = printed(
         judge_fleet(nodes, CollectiveFacts(backend="nccl", world_size=72, seconds=0.001))
     )
-    assert lines[0] == "differs between nodes value nodes"
-    assert lines[1] == "driver 470.1 8 (n8)"
-    assert lines[2].endswith("0 (n0), 1 (n1), 2 (n2), 3 (n3), 4 (n4) and 3 more")
+    assert lines[:2] == ["Differences between nodes", "what value nodes"]
+    assert lines[2] == "driver 470.1 8 (n8)"
+    assert lines[3].endswith("0 (n0), 1 (n1), 2 (n2), 3 (n3), 4 (n4) and 3 more")
     assert (
         "collective over all nodes: nccl, 72 ranks: every element exact; 1 MiB in 1.00 ms" in lines
     )

@@ -45,7 +45,7 @@ def test_processes_are_judged_like_dumps_with_what_was_noted_of_them(
 
 def test_what_two_real_ranks_over_nccl_left_while_they_hung_is_explained() -> None:
     """gloo's recorder was empty there, and NCCL's full."""
-    recorded = Path(__file__).parent.parent / "data" / "nccl" / "hang"
+    recorded = Path(__file__).parents[3] / "data" / "nccl" / "hang"
     found = autopsy_of_dumps(recorded)
     assert (found.cause, found.ranks) == (HangCause.RANK_MISSING, (1,))
     assert found.collective is not None

@@ -12,9 +12,9 @@ import pytest
 from tests.features.watch.hang.test_flight_recorder import dump, entry
 from torchscale.errors import UsageError
 from torchscale.features.watch.hang.dumps import read_directory
-from torchscale.features.watch.hang.evidence import FACTS_FILE
 from torchscale.features.watch.hang.explain import explain_hang
 from torchscale.schema.launch.hang import (
+    FACTS_FILE,
     Autopsy,
     HangCause,
     HangFacts,

@@ -20,7 +20,6 @@ from tests.features.watch.hang.test_flight_recorder import dump, entry
 from torchscale.errors import OutputError
 from torchscale.features.watch.hang import evidence as autopsy
 from torchscale.features.watch.hang.evidence import (
-    FACTS_FILE,
     ask_ranks,
     failure_autopsy,
     hang_autopsy,
@@ -31,6 +30,7 @@ from torchscale.features.watch.hang.evidence import (
     read_facts,
 )
 from torchscale.schema.launch.hang import (
+    FACTS_FILE,
     REQUEST_FILE,
     HangCause,
     HangFacts,
@@ -42,7 +42,7 @@ from torchscale.schema.launch.hang import (
     dump_file,
 )
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "hang_autopsy.py"
+BENCHMARK = Path(__file__).parents[4] / "benchmarks" / "hang_autopsy.py"
 TWO_RANKS = ("sleep", "skip", "size", "loader", "gone", "teardown")
 """Causes of the short run; `make campaign` injects all of them in all places with the same
 benchmark."""

@@ -296,7 +296,7 @@ def test_names_stay_in_one_line() -> None:
     assert log.groups == {shown: ProcessGroup("d", (0, 1))}
 
 
-RECORDED = Path(__file__).parent.parent / "data" / "nccl"
+RECORDED = Path(__file__).parents[3] / "data" / "nccl"
 """Dumps of NCCL's recorder on a GPU; its README says how they were made."""
 
 

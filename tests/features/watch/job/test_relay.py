@@ -59,7 +59,7 @@ def _command() -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[4],
     ) as command:
         try:
             assert command.stdout is not None

@@ -12,7 +12,7 @@ from tests import factories
 from tests.features.watch.analysis.jobs import START_NS, job
 from tests.features.watch.job.folders import USE, write_job
 from torchscale.analysis.exchanges.steps import StepTimes
-from torchscale.analysis.training.script_measurement import ScriptMeasurement
+from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
 from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.job.script_records import MeasuredScript

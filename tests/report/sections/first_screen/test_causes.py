@@ -13,7 +13,7 @@ from torchscale.report.sections.first_screen.causes import (
     top_groups,
 )
 from torchscale.report.sections.first_screen.failures import failures
-from torchscale.report.text.profile import confidence_text
+from torchscale.report.text.findings import confidence_text
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.schema.state import State

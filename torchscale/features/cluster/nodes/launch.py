@@ -16,9 +16,9 @@ from torchscale.features.cluster.nodes.leader import END_SECONDS, FILES_SECONDS,
 from torchscale.features.cluster.nodes.messages import Ended, Start
 from torchscale.features.cluster.nodes.network import addresses, free_port
 from torchscale.features.cluster.nodes.remote_launch import RemoteLaunch
-from torchscale.features.watch.hang.evidence import FACTS_FILE, inspect_hang
 from torchscale.launch.collect import collect_launch, node_file
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
+from torchscale.launch.hangs import inspect_hang
 from torchscale.launch.judge import Ending, EndingKind
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import READINGS, sampling
@@ -33,7 +33,7 @@ from torchscale.launch.torchrun import (
 from torchscale.plan.expand import Plan
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.launch.hang import dump_file
+from torchscale.schema.launch.hang import FACTS_FILE, dump_file
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord

@@ -35,20 +35,21 @@ def baselines(
     [cyan]torchscale runs baselines main --json[/cyan]
     """
     from torchscale.features.compare.baselines import baseline_rows, read  # noqa: PLC0415
-    from torchscale.features.compare.terminal.baselines import baselines_json, print_baselines  # noqa: PLC0415 - not for `--help`
-    from torchscale.features.compare.terminal.comparison import print_result_set  # noqa: PLC0415
+    from torchscale.features.compare.sections.result_set import result_set_blocks  # noqa: PLC0415
+    from torchscale.features.compare.terminal.baselines import baselines_json, baselines_table  # noqa: PLC0415 - not for `--help`
+    from torchscale.report.formats.console import print_blocks  # noqa: PLC0415
 
     if name is not None:
         results = read(name, directory)
         if as_json:
             print_json(results.model_dump_json(indent=1))
         else:
-            print_result_set(results, result_console())
+            print_blocks(result_set_blocks(results), result_console())
         return
     rows = baseline_rows(directory)
     if as_json:
         print_json(baselines_json(rows))
     elif rows:
-        print_baselines(rows, result_console())
+        print_blocks([baselines_table(rows)], result_console())
     else:
         note(f"No baselines in {directory}; keep one with `torchscale compare RUN --save NAME`")

@@ -256,14 +256,15 @@ def _show_recordings(
 ) -> None:
     """Compare two folders of recordings, which hold no runs."""
     from torchscale.features.compare import recordings as recorded  # noqa: PLC0415
-    from torchscale.features.compare.terminal.why import print_recording  # noqa: PLC0415
+    from torchscale.features.compare.sections.why import recording_blocks  # noqa: PLC0415
+    from torchscale.report.formats.console import print_blocks  # noqa: PLC0415
 
     with status("Reading recordings"):
         recording = recorded.compare_folders(before, after)
     names = recorded.recording_names(before, after)
     _write(
         lambda kind: recorded.render_recordings(recording, names, kind),
-        lambda: print_recording(recording, names, result_console()),
+        lambda: print_blocks(recording_blocks(recording, names, brief=True), result_console()),
         chosen,
         output,
         as_json=as_json,

@@ -19,8 +19,8 @@ from torchscale.features.compare.history.read import add_folders, history_trends
 from torchscale.features.compare.history.records import HistoryRun
 from torchscale.features.compare.history.text import history_sentence
 from torchscale.observer import SILENT, Observer
+from torchscale.read.folders import run_by_name
 from torchscale.read.rendering import render_document
-from torchscale.read.runs import run_by_name
 from torchscale.store.locations import RESULTS
 
 __all__ = ["HistoryReport", "HistoryRules", "history", "history_json", "render_history", "verdict"]

@@ -1,4 +1,4 @@
-"""The list of baselines as a table on the terminal, or as JSON."""
+"""The list of baselines as a table, or as JSON."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from torchscale.report.document import DASH, Column, Table, TableValue, Tone, text_value
 
 
 @dataclass(frozen=True)
@@ -37,24 +35,25 @@ def baselines_json(rows: Sequence[BaselineRow]) -> str:
     return json.dumps([_content(row) for row in rows], indent=1, ensure_ascii=False)
 
 
-def print_baselines(rows: Sequence[BaselineRow], console: Console) -> None:
+def baselines_table(rows: Sequence[BaselineRow]) -> Table:
     """One row for each baseline."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for heading in ("name", "measured", "cells", "launches", "device"):
-        table.add_column(
-            heading,
-            justify="right" if heading in ("cells", "launches") else "left",
-            overflow="fold",
-        )
-    for row in rows:
-        if row.problem:
-            table.add_row(escape(row.name), f"[red]{escape(row.problem)}[/red]", "–", "–", "–")
-        else:
-            day = row.measured_at[:10]
-            table.add_row(
-                escape(row.name), day, str(row.cells), str(row.launches), escape(row.device)
-            )
-    console.print(table)
+    columns = (
+        Column("name"),
+        Column("measured"),
+        Column("cells", numeric=True),
+        Column("launches", numeric=True),
+        Column("device", prose=True),
+        Column("problem", prose=True),
+    )
+    return Table("", columns, tuple(map(_row, rows)))
+
+
+def _row(row: BaselineRow) -> tuple[TableValue, ...]:
+    if row.problem:
+        problem = TableValue(row.problem, None, Tone.BAD)
+        return (TableValue(row.name), *[DASH] * 4, problem)
+    texts = (row.name, row.measured_at[:10], str(row.cells), str(row.launches), row.device)
+    return (*map(text_value, texts), TableValue(""))
 
 
 def _content(row: BaselineRow) -> dict[str, str | int]:

@@ -27,8 +27,8 @@ from torchscale.features.decide.forecast.series import (
     make_series,
 )
 from torchscale.observer import SILENT, Observer
+from torchscale.read.folders import chosen_run
 from torchscale.read.rendering import render_document
-from torchscale.read.runs import chosen_run
 from torchscale.report.text.labels import batch_label, on_cuda, panel_title
 from torchscale.results.reader import read_summary
 

@@ -7,29 +7,41 @@ from collections.abc import Sequence
 
 from torchscale.features.decide.tune.export_schema import StrategyExport, TuningExport
 from torchscale.features.decide.tune.labels import format_gain
-from torchscale.util.optional import optional
+from torchscale.report.document import (
+    DASH,
+    Column,
+    Table,
+    TableValue,
+    only_if,
+    optional_text,
+    optional_value,
+)
 from torchscale.util.units import format_bytes, format_rate
 
-HEADINGS = ("strategy", "memory", "samples/s", "tokens/s", "against the fastest", "launches")
-_TOKENS = HEADINGS.index("tokens/s")
 _NAMED = 3
 """Strategies that are named of those left out for the same reason, or of a tie."""
 
 
-def strategy_rows(result: TuningExport) -> list[tuple[str, ...]]:
-    """Headings, then every strategy that was launched, the fastest first; without tokens where
-    samples have none."""
+def strategies_table(result: TuningExport) -> Table:
+    """Every strategy that was launched, the fastest first; without tokens where samples have
+    none."""
     measured = [one for one in result.strategies if one.launches]
     measured.sort(key=lambda one: -math.inf if one.throughput is None else one.throughput)
-    rows = [(*HEADINGS, "result"), *map(_row, reversed(measured))]
-    if any(one.tokens_per_second is not None for one in measured):
-        return rows
-    return [(*row[:_TOKENS], *row[_TOKENS + 1 :]) for row in rows]
-
-
-def numeric_columns(rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
-    """All but the first and the last column."""
-    return tuple(range(1, len(rows[0]) - 1))
+    with_tokens = any(one.tokens_per_second is not None for one in measured)
+    numbers = (
+        "memory",
+        "samples/s",
+        *only_if(with_tokens, "tokens/s"),
+        "against the fastest",
+        "launches",
+    )
+    columns = (
+        Column("strategy"),
+        *(Column(title, numeric=True) for title in numbers),
+        Column("result"),
+    )
+    rows = tuple(_row(one, with_tokens=with_tokens) for one in reversed(measured))
+    return Table("", columns, rows)
 
 
 def left_out_lines(result: TuningExport) -> list[str]:
@@ -75,18 +87,18 @@ def effort_line(result: TuningExport) -> str:
     )
 
 
-def _row(one: StrategyExport) -> tuple[str, ...]:
-    memory = "–"
+def _row(one: StrategyExport, *, with_tokens: bool) -> tuple[TableValue, ...]:
+    memory = DASH
     if one.predicted_bytes is not None:
-        memory = "≥ " * one.predicted_at_least + format_bytes(one.predicted_bytes)
+        memory = TableValue("≥ " * one.predicted_at_least + format_bytes(one.predicted_bytes))
     return (
-        one.strategy,
+        TableValue(one.strategy),
         memory,
-        optional(format_rate, one.throughput) or "–",
-        optional(format_rate, one.tokens_per_second) or "–",
-        optional(format_gain, one.against_fastest) or "–",
-        str(one.launches),
-        _result(one),
+        optional_value(one.throughput, format_rate),
+        *only_if(with_tokens, optional_value(one.tokens_per_second, format_rate)),
+        TableValue(optional_text(one.against_fastest, format_gain)),
+        TableValue(str(one.launches)),
+        TableValue(_result(one)),
     )
 
 

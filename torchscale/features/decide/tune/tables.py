@@ -15,11 +15,21 @@ from torchscale.features.decide.tune.export_schema import (
     TuningTrialExport,
 )
 from torchscale.features.decide.tune.labels import format_gain, setting_label
-from torchscale.util.optional import optional
+from torchscale.report.document import (
+    Block,
+    Column,
+    Document,
+    Paragraph,
+    Section,
+    Table,
+    TableValue,
+    optional_text,
+    optional_value,
+    text_value,
+)
+from torchscale.report.formats.console import print_document
 from torchscale.util.units import format_change, format_percent, format_rate, format_seconds
 
-_HEADINGS = ("setting", "samples/s", "against the start", "launches", "result")
-_NUMERIC = (1, 2, 3)
 _BUDGET_MINUTES = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720)
 """Budgets that are suggested."""
 _LAUNCHES_TO_SPARE = 1.5
@@ -30,46 +40,28 @@ _VERDICTS = {"open": "", "slower": "slower", "no gain": "gains less than 1 %", "
 
 def print_tuning(result: TuningExport, title: str, console: Console) -> None:
     """The table of what was tried, what each change gave, and the answer."""
-    console.print(title, markup=False, style="bold", soft_wrap=True)
+    blocks: list[Block] = []
     if result.strategies:
-        rows = strategy_table.strategy_rows(result)
-        _print_table(rows, strategy_table.numeric_columns(rows), console)
-        for line in strategy_table.left_out_lines(result):
-            console.print(line, markup=False, soft_wrap=True)
+        blocks.append(strategy_table.strategies_table(result))
+        blocks += map(Paragraph, strategy_table.left_out_lines(result))
     if not result.strategies or _searched_more(result):
-        _print_table([_HEADINGS, *map(_row, result.trials)], _NUMERIC, console)
-    for note in dict.fromkeys(
-        change.note for trial in result.trials for change in trial.changes if change.note
-    ):
-        axes = ", ".join(
-            dict.fromkeys(
-                f"{change.axis}={change.value}" if change.value == "noop" else change.axis
-                for trial in result.trials
-                for change in trial.changes
-                if change.note == note
-            )
-        )
-        console.print(f"* {axes}: {note}", markup=False, soft_wrap=True)
-    for axis, reason in result.skipped.items():
-        console.print(f"{axis}: nothing tried: {reason}", markup=False, soft_wrap=True)
-    for line in _answer(result):
-        console.print(line, markup=False, soft_wrap=True)
+        blocks.append(_trials_table(result))
+    blocks += map(Paragraph, (*_notes(result), *_answer(result)))
+    sections = (Section("", "tuning", tuple(blocks)),)
+    print_document(Document(title, "", (), (), sections), console)
 
 
-def _print_table(rows: Sequence[tuple[str, ...]], numeric: Sequence[int], console: Console) -> None:
-    """The first row is the headings; numbers are right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for number, row in enumerate(rows):
-        cells = [
-            f"{text:>{width}}" if column in numeric else f"{text:<{width}}"
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        console.print(
-            "  ".join(cells).rstrip(),
-            markup=False,
-            style="bold" if number == 0 else None,
-            soft_wrap=True,
-        )
+def _notes(result: TuningExport) -> list[str]:
+    """What changes do besides, and what was not tried."""
+    axes: dict[str, dict[str, None]] = {}
+    for change in (change for trial in result.trials for change in trial.changes if change.note):
+        axis = change.axis
+        if change.value == "noop":
+            axis = f"{change.axis}={change.value}"
+        axes.setdefault(change.note, {})[axis] = None
+    notes = [f"* {', '.join(names)}: {note}" for note, names in axes.items()]
+    skipped = [f"{axis}: nothing tried: {reason}" for axis, reason in result.skipped.items()]
+    return [*notes, *skipped]
 
 
 def _searched_more(result: TuningExport) -> bool:
@@ -81,16 +73,26 @@ def _searched_more(result: TuningExport) -> bool:
     )
 
 
-def _row(trial: TuningTrialExport) -> tuple[str, ...]:
-    result = f"{trial.state}: {trial.reason}"
+def _trials_table(result: TuningExport) -> Table:
+    numbers = ("samples/s", "against the start", "launches")
+    columns = (
+        Column("setting", prose=True),
+        *(Column(title, numeric=True) for title in numbers),
+        Column("result", prose=True),
+    )
+    return Table("", columns, tuple(map(_row, result.trials)))
+
+
+def _row(trial: TuningTrialExport) -> tuple[TableValue, ...]:
+    outcome = f"{trial.state}: {trial.reason}"
     if trial.state == "ok":
-        result = _VERDICTS[trial.verdict]
+        outcome = _VERDICTS[trial.verdict]
     return (
-        setting_label(trial.changes),
-        optional(format_rate, trial.throughput) or "–",
-        optional(format_gain, trial.gain) or "–",
-        str(trial.launches),
-        result,
+        TableValue(setting_label(trial.changes)),
+        optional_value(trial.throughput, format_rate),
+        TableValue(optional_text(trial.gain, format_gain)),
+        TableValue(str(trial.launches)),
+        text_value(outcome),
     )
 
 

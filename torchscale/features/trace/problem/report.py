@@ -17,7 +17,7 @@ from typing import IO, cast
 
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import OutputError, TorchscaleError, TraceError, UsageError
-from torchscale.features.trace.cell_profiler import Parts, analyze_files
+from torchscale.features.trace.analyze import Parts, analyze_files
 from torchscale.features.trace.problem.description import SQLITE, kind_of, without_content
 from torchscale.features.trace.problem.neutral import NotNeutralError, categories, neutralize
 from torchscale.features.trace.problem.pieces import Pieces, split
@@ -25,7 +25,7 @@ from torchscale.features.trace.problem.reduction import Reduced, Search, SpentEr
 from torchscale.features.trace.readers.files import ARCHIVE_SUFFIXES, JSON_SUFFIXES, REPORT_SUFFIX
 from torchscale.features.trace.readers.recordings import find_recordings
 from torchscale.observer import SILENT, Observer
-from torchscale.read.runs import run_by_name
+from torchscale.read.folders import run_by_name
 from torchscale.util.files import atomic_write_bytes
 from torchscale.util.scratch import scratch_directory
 from torchscale.util.words import plural

@@ -43,6 +43,9 @@ START_ATTEMPTS = 3
 _START_SECONDS = 5.0
 """nsys fails to start within half a second, on busy cores within a few."""
 _REPORT, _RAW = ".nsys-rep", ".qdstrm"
+EXPORT_SECONDS = 600.0
+"""An export of a recording of some seconds takes minutes at most; longer ones can be exported by
+hand."""
 _BLOBS = "--include-blobs=true"
 """Without it the export lacks what NCCL says of each operation; versions up to 2024.2 do not know
 it."""

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from torchscale.errors import MachineError
 from torchscale.features.trace.recording.nsys import (
+    EXPORT_SECONDS,
     HOST_TRACE,
     START_ATTEMPTS,
     Nsys,
@@ -37,11 +38,6 @@ from torchscale.util.processes.subprocesses import tail
 from torchscale.util.redaction import redact_arguments
 
 OUTPUT_NAME = "recording"
-EXPORT_SECONDS = 600.0
-"""An export of a recording of some seconds takes minutes at most; longer ones can be exported by
-hand."""
-
-
 CONVERT_SECONDS = 1800.0
 """nsys turns what it recorded into a report when the ranks have ended, without a word: minutes for
 eight ranks."""

@@ -8,13 +8,7 @@ from torchscale.features.watch.hang.collectives import Stall
 from torchscale.features.watch.hang.job import Job, seems_to_wait, wait_of
 from torchscale.features.watch.hang.mismatch import describe_difference
 from torchscale.features.watch.hang.stacks import is_ending, is_loading, place
-from torchscale.features.watch.hang.verdict import (
-    agreeing,
-    collective_label,
-    make_verdict,
-    ranks_label,
-    stuck_collective,
-)
+from torchscale.features.watch.hang.verdict import collective_label, make_verdict, stuck_collective
 from torchscale.schema.launch.hang import (
     Autopsy,
     HangCause,
@@ -22,6 +16,7 @@ from torchscale.schema.launch.hang import (
     StuckCollective,
 )
 from torchscale.schema.profiles.finding import Confidence
+from torchscale.util.text import agreeing, ranks_label
 
 _ENQUEUED = (
     "a watchdog counts what is enqueued: a rank that is still within the call is not told apart"

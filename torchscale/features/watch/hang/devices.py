@@ -5,16 +5,11 @@ from __future__ import annotations
 
 from torchscale.features.watch.hang.collectives import Stall
 from torchscale.features.watch.hang.job import Job
-from torchscale.features.watch.hang.verdict import (
-    agreeing,
-    collective_label,
-    make_verdict,
-    ranks_label,
-    stuck_collective,
-)
+from torchscale.features.watch.hang.verdict import collective_label, make_verdict, stuck_collective
 from torchscale.schema.launch.collective_log import COMPLETED, SCHEDULED, STARTED, CollectiveCall
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence
+from torchscale.util.text import agreeing, ranks_label
 
 
 def explain_device(job: Job) -> Autopsy | None:

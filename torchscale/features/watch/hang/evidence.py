@@ -17,12 +17,14 @@ from torchscale.config.sections import MAX_NODES
 from torchscale.errors import OutputError, TraceError
 from torchscale.features.watch.hang.explain import explain_failure, explain_hang
 from torchscale.features.watch.hang.flight_recorder import MAX_DUMP_BYTES, collective_log, merged
-from torchscale.features.watch.hang.job import RankEvidence, size_error
+from torchscale.features.watch.hang.job import RankEvidence
 from torchscale.features.watch.hang.nccl_ras import nccl_notes
 from torchscale.features.watch.hang.py_spy import py_spy_stacks
 from torchscale.features.watch.hang.stacks import last_stack
+from torchscale.launch.gloo_log import size_error
 from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import (
+    FACTS_FILE,
     REQUEST_FILE,
     Autopsy,
     HangFacts,
@@ -36,7 +38,6 @@ from torchscale.util.files import atomic_write_model, atomic_write_text, read_bo
 from torchscale.util.processes.names import RANK_PROCESS
 from torchscale.util.processes.subprocesses import POLL_SECONDS, rank_environment, tail
 
-FACTS_FILE = "hang.json"
 _WORKERS = frozenset({"torchscale.worker", "torchscale.worker.launcher.elastic_launcher"})
 """Modules that a rank's command line names, from Python 3.11 on where the rank is a fork."""
 _ANSWER_SECONDS = 5.0

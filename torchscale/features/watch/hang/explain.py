@@ -20,16 +20,11 @@ from torchscale.features.watch.hang.mismatch import (
     mismatch_where_they_are,
     mismatch_with_ended,
 )
-from torchscale.features.watch.hang.verdict import (
-    agreeing,
-    collective_label,
-    make_verdict,
-    ranks_label,
-    stuck_collective,
-)
+from torchscale.features.watch.hang.verdict import collective_label, make_verdict, stuck_collective
 from torchscale.features.watch.hang.without_recorder import explain_by_activity, explain_by_stacks
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence
+from torchscale.util.text import agreeing, ranks_label
 from torchscale.util.units import format_seconds
 
 _MAX_PLACES = 4

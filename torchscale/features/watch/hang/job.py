@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,10 +21,6 @@ from torchscale.features.watch.hang.stacks import (
 )
 from torchscale.schema.launch.collective_log import CollectiveLog
 from torchscale.schema.launch.hang import RankCondition, StackFrame
-
-_SIZE_ERROR = re.compile(
-    r"preamble\.length <= op\.nbytes\. (?P<received>\d{1,18}) vs (?P<expected>\d{1,18})"
-)
 
 
 @dataclass(frozen=True)
@@ -99,15 +94,6 @@ class Job:
         return tuple(
             rank for rank, evidence in sorted(self.ranks.items()) if evidence.condition is condition
         )
-
-
-def size_error(text: str) -> tuple[int, int] | None:
-    """Bytes received and bytes expected, from the message with which gloo ends a rank that receives
-    more than it expects."""
-    match = _SIZE_ERROR.search(text)
-    if match is None:
-        return None
-    return int(match["received"]), int(match["expected"])
 
 
 def job_of(ranks: Sequence[RankEvidence], notes: Sequence[str]) -> Job:

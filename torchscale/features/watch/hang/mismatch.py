@@ -9,16 +9,15 @@ from torchscale.features.watch.hang.history import due_signature, odd_ranks, swa
 from torchscale.features.watch.hang.job import Job
 from torchscale.features.watch.hang.signatures import Signature, differing_parts
 from torchscale.features.watch.hang.verdict import (
-    agreeing,
     call_arguments,
     collective_label,
     make_verdict,
     of_group,
-    ranks_label,
     stuck_collective,
 )
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence
+from torchscale.util.text import agreeing, ranks_label
 from torchscale.util.units import format_bytes
 
 

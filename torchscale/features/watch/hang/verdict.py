@@ -24,32 +24,11 @@ from torchscale.schema.launch.hang import (
 )
 from torchscale.schema.profiles.finding import Confidence
 from torchscale.util.optional import optional, sole
+from torchscale.util.text import ranks_label
 from torchscale.util.units import format_bytes
 
 _SOME = "collective"
 """One whose operation is not known, or differs between ranks."""
-
-
-def ranks_label(ranks: Sequence[int]) -> str:
-    """``rank 1``, ``ranks 0 and 2``, ``ranks 0, 2-7 and 9``; ``no rank`` for none."""
-    parts: list[str] = []
-    ordered = sorted(ranks)
-    start = 0
-    for index, rank in enumerate(ordered):
-        if index + 1 < len(ordered) and ordered[index + 1] == rank + 1:
-            continue
-        run = ordered[start : index + 1]
-        if len(run) > 2:
-            parts.append(f"{run[0]}-{run[-1]}")
-        else:
-            parts += map(str, run)
-        start = index + 1
-    if not parts:
-        return "no rank"
-    noun = agreeing(ordered, "rank", "ranks")
-    if len(parts) == 1:
-        return f"{noun} {parts[0]}"
-    return f"{noun} {', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def collective_label(collective: StuckCollective) -> str:
@@ -73,13 +52,6 @@ def collective_label(collective: StuckCollective) -> str:
     if not details:
         return name
     return f"{name} ({', '.join(details)})"
-
-
-def agreeing(ranks: Sequence[int], singular: str, plural: str) -> str:
-    """The form of a word that agrees with the number of ranks."""
-    if len(ranks) == 1:
-        return singular
-    return plural
 
 
 def make_verdict(

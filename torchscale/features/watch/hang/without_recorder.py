@@ -15,12 +15,7 @@ from torchscale.features.watch.hang.stacks import (
     is_loading,
     purpose,
 )
-from torchscale.features.watch.hang.verdict import (
-    agreeing,
-    collective_label,
-    make_verdict,
-    ranks_label,
-)
+from torchscale.features.watch.hang.verdict import collective_label, make_verdict
 from torchscale.schema.launch.hang import (
     Autopsy,
     HangCause,
@@ -29,6 +24,7 @@ from torchscale.schema.launch.hang import (
 )
 from torchscale.schema.profiles.finding import Confidence
 from torchscale.util.optional import sole
+from torchscale.util.text import agreeing, ranks_label
 
 _BACKWARD = "backward pass"
 _LEFT_BECAUSE = "may have had fewer batches, returned early or caught an exception"

@@ -24,12 +24,12 @@ from torchscale.analysis.exchanges.steps import (
     StepTimes,
     Waited,
     WaitsBy,
-    device_step_times,
     step_edges,
     step_times,
 )
 from torchscale.catalog.backends import runs_on_device
 from torchscale.features.watch.analysis.chains import LEAST_STEPS, Chains
+from torchscale.features.watch.analysis.device_steps import device_step_times
 from torchscale.features.watch.analysis.lengths import is_compared, waits_by_length
 from torchscale.features.watch.analysis.rounds import Round, find_round
 from torchscale.features.watch.analysis.stages import stages_of

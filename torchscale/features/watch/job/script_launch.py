@@ -12,9 +12,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from torchscale.analysis.exchanges.steps import StepTimes
-from torchscale.analysis.training.script_measurement import ScriptMeasurement
 from torchscale.catalog.models import OptionValue
 from torchscale.config.script import BATCH, PRECISION, SEED, WORLD_SIZE
+from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
 from torchscale.features.watch.hang.watched_job import ask_starting_ranks
 from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.job import WatchedJob

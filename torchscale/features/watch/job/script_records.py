@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from torchscale.analysis.exchanges.steps import Matrix, StepTimes, WaitsBy
-from torchscale.analysis.training.script_measurement import ScriptMeasurement
+from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
 from torchscale.features.watch.analysis.step_log import joined, part_of
 from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.stream import RankStream

@@ -17,8 +17,8 @@ from itertools import count
 from pathlib import Path
 
 from torchscale.analysis.exchanges.steps import StepTimes
-from torchscale.analysis.training.script_measurement import ScriptMeasurement
 from torchscale.errors import StoreError
+from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
 from torchscale.features.watch.job.attempts import Attempt
 from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.job import WatchedJob

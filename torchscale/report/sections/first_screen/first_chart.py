@@ -8,9 +8,9 @@ import numpy as np
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import Phases, TrainingSummary
-from torchscale.features.trace.sections.overview import first_timeline
 from torchscale.report.document import AnyChart, Chart, ChartSeries, Part, StackedChart, only_if
 from torchscale.report.sections.charts import efficiency_ends, node_boundary
+from torchscale.report.sections.first_screen.recorded import first_timeline
 from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.labels import batch_label, device_noun, short_title
 

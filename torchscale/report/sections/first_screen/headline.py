@@ -10,9 +10,9 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.scaling import Efficiency, Grade
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.catalog.models import model_title
-from torchscale.features.trace.sections.overview import recorded_headline
 from torchscale.report.document import Headline, Tone, shortened
 from torchscale.report.kinds import report_kind
+from torchscale.report.sections.first_screen.recorded import recorded_headline
 from torchscale.report.text.figures import LOST_PARTS, format_efficiency, samples_text
 from torchscale.report.text.labels import batch_label, device_noun
 from torchscale.schema.state import State

@@ -11,7 +11,6 @@ from torchscale.analysis.summary.machine import MachineSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.scaling import EXCELLENT, GOOD
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.features.trace.sections.overview import COSTLY, recorded_statuses
 from torchscale.report.document import Status, Tone, caution_where, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.environment import changed_conditions
@@ -21,6 +20,7 @@ from torchscale.report.sections.first_screen.headline import (
     at_largest_count,
     common_grade,
 )
+from torchscale.report.sections.first_screen.recorded import COSTLY, recorded_statuses
 from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.figures import PEAK_ALLOCATED, launches_label, memory_quantity
 from torchscale.report.text.labels import batch_label, device_noun, short_title

@@ -34,13 +34,3 @@ def _rerun(summary: RunSummary) -> str:
     return shortened(
         shlex.join([*command, *only_if("--rerun" not in command, "--rerun", "failed")])
     )
-
-
-def verdict(summary: RunSummary) -> tuple[str, ...]:
-    """The verdict as lines of text, for the terminal and for other programs: the result, then a
-    line per question."""
-    groups = cause_groups(summary)
-    lines = [
-        f"{status.question} {status.answer}: {status.text}." for status in statuses(summary, groups)
-    ]
-    return (headline(summary).text, *lines)

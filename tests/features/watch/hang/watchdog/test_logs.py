@@ -24,7 +24,7 @@ from torchscale.features.watch.hang.explain import explain_hang
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence
 
-DATA = Path(__file__).parents[1] / "data" / "nccl" / "timeouts"
+DATA = Path(__file__).parents[4] / "data" / "nccl" / "timeouts"
 
 
 def verdict(directory: Path) -> Autopsy:

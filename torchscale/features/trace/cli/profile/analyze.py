@@ -102,8 +102,7 @@ def analyze(
         parts = ranks, sample, steps, memory
         _report(paths, report_problem, window, parts, as_json=as_json)
         return
-    from torchscale.features.trace.cell_profiler import make_parts  # noqa: PLC0415
-    from torchscale.features.trace.profile import analyze_recordings  # noqa: PLC0415
+    from torchscale.features.trace.analyze import analyze_recordings, make_parts  # noqa: PLC0415
     from torchscale.features.trace.terminal import print_analysis, print_predictions  # noqa: PLC0415 - `--help` does not need it
 
     analysis = analyze_recordings(
@@ -132,7 +131,7 @@ def _report(
     as_json: bool,
 ) -> None:
     """Write the part of a recording that fails, and say what it is."""
-    from torchscale.features.trace.cell_profiler import make_parts  # noqa: PLC0415
+    from torchscale.features.trace.analyze import make_parts  # noqa: PLC0415
     from torchscale.features.trace.problem.report import report_problem  # noqa: PLC0415
     from torchscale.util.words import plural  # noqa: PLC0415 - `--help` does not need it
 

@@ -211,7 +211,7 @@ def _place(
     """
     if not words:
         return config, output_dir
-    from torchscale.read.runs import run_by_name  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.read.folders import run_by_name  # noqa: PLC0415 - `--help` does not need it
 
     argument = run_by_name(Path(words[0]))
     if len(words) > 1 or (config is not None and not argument.is_dir()):

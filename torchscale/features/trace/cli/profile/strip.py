@@ -28,10 +28,10 @@ def strip(
 
     [cyan]torchscale profile strip run.sqlite --output run-to-share.sqlite[/cyan]
     """
-    from torchscale.features.trace.profile import strip_recording  # noqa: PLC0415
+    from torchscale.features.trace.readers.nsys.strip import strip_export  # noqa: PLC0415
     from torchscale.util.words import plural  # noqa: PLC0415 - `--help` does not need it
 
-    tables = strip_recording(source, output)
+    tables = strip_export(source, output)
     if as_json:
         left_out = [
             {"table": table.name, "rows": table.rows, "kept": table.kept} for table in tables

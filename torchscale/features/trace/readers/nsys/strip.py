@@ -98,6 +98,8 @@ def strip_export(source: Path, target: Path) -> tuple[StrippedTable, ...]:
         TraceError: ``source`` is not a readable export of nsys, or ``target`` exists.
         OutputError: the copy cannot be written; nothing is left of it.
     """
+    if not source.is_file():
+        raise TraceError(f"{source}: no such file")
     if os.path.lexists(target):
         raise TraceError(f"{target} exists already", hint="name a file that does not")
     # An export that has changed meanwhile is found out before its copy gets its name.

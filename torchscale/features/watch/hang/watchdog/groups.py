@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from torchscale.features.watch.hang.verdict import ranks_label
 from torchscale.features.watch.hang.watchdog.record import DEFAULT_GROUP, UNNAMED, RankWatchdog
+from torchscale.util.text import ranks_label
 
 
 @dataclass(frozen=True)

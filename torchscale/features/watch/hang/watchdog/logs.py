@@ -8,7 +8,6 @@ from functools import cached_property
 
 from torchscale.features.watch.hang.job import RankEvidence
 from torchscale.features.watch.hang.log_files import LogLines, RankLog
-from torchscale.features.watch.hang.verdict import ranks_label
 from torchscale.features.watch.hang.watchdog.calls import collectives_of, fitted, operation_of
 from torchscale.features.watch.hang.watchdog.groups import (
     ToldGroup,
@@ -27,6 +26,7 @@ from torchscale.features.watch.hang.watchdog.record import (
 from torchscale.features.watch.hang.watchdog.unnamed import place_unnamed
 from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import RankCondition, StackFrame
+from torchscale.util.text import ranks_label
 from torchscale.util.units import format_seconds
 
 _MAX_NOTES = 32

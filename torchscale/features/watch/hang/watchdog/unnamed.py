@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from torchscale.features.watch.hang.verdict import ranks_label
 from torchscale.features.watch.hang.watchdog.record import (
     DEFAULT_GROUP,
     UNNAMED_GROUP,
@@ -13,6 +12,7 @@ from torchscale.features.watch.hang.watchdog.record import (
     GroupStatus,
     RankWatchdog,
 )
+from torchscale.util.text import ranks_label
 
 
 def place_unnamed(ranks: Mapping[int, RankWatchdog], last: int) -> list[str]:

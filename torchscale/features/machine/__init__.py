@@ -1,0 +1,1 @@
+"""What ``measure`` adds to training: collectives, peak rates, memory and checkpoints as cells."""

@@ -1,0 +1,167 @@
+"""``torchscale measure collectives``: collectives over a range of sizes, as nccl-tests measures
+them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from torchscale.cli.command import as_typed
+from torchscale.cli.options import (
+    JsonOption,
+    MasterOption,
+    NodeRankOption,
+    NodesOption,
+    OutputOption,
+    Several,
+    TokenFileOption,
+    config_values,
+    known_options,
+)
+from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.cli.parsing import counts, listed
+from torchscale.cli.sweep_output import SWEEP_TERMINAL
+from torchscale.cli.workload import CountOption, DeviceOption, Workload
+from torchscale.errors import UsageError
+from torchscale.features.machine.collectives.terminal import print_collectives
+
+
+def collectives(
+    context: typer.Context,
+    operations: Annotated[
+        Several,
+        typer.Option(
+            "--op",
+            metavar="NAME,…",
+            help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, "
+            "send_recv (a ring), pairs (every two devices), barrier; several with commas. Default: "
+            "all",
+        ),
+    ] = None,
+    min_bytes: Annotated[
+        str, typer.Option("--min-bytes", "-b", metavar="BYTES", help="Smallest size: 8, 1KiB …")
+    ] = "1KiB",
+    max_bytes: Annotated[
+        str | None,
+        typer.Option(
+            "--max-bytes",
+            "-e",
+            metavar="BYTES",
+            help="Largest size. Default: 1 GiB on GPUs, 64 MiB on CPUs",
+        ),
+    ] = None,
+    dtypes: Annotated[
+        Several,
+        typer.Option(
+            "--dtype",
+            "-d",
+            metavar="NAME,…",
+            help="fp64, fp32, fp16, bf16, int64, int32, uint8. Default: fp32",
+        ),
+    ] = None,
+    iterations: Annotated[int, typer.Option("--iters", min=1, help="Calls in a timed loop.")] = 20,
+    warmup: Annotated[int, typer.Option("--warmup", "-w", min=1, help="Calls before it.")] = 5,
+    algorithms: Annotated[
+        Several,
+        typer.Option(
+            "--algo",
+            metavar="NAME,…",
+            help="Ring, Tree, NVLS …: each is measured separately (NCCL).",
+        ),
+    ] = None,
+    protocols: Annotated[
+        Several,
+        typer.Option(
+            "--proto",
+            metavar="NAME,…",
+            help="LL, LL128, Simple: each is measured separately (NCCL).",
+        ),
+    ] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(
+            "--link",
+            metavar="NAME",
+            help="What connects the devices, where it is not detected: nvlink4 …",
+        ),
+    ] = None,
+    gpus: CountOption = None,
+    device: DeviceOption = None,
+    nnodes: NodesOption = None,
+    node_rank: NodeRankOption = None,
+    master: MasterOption = None,
+    token_file: TokenFileOption = None,
+    output_dir: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure collectives: time, algorithm and bus bandwidth over sizes, every element of every
+    result checked.
+
+    Sizes double from the smallest to the largest. Times are means over ranks of one timed loop, as
+    in nccl-tests; p95 is over the same number of calls timed one by one, the slowest rank of each;
+    spread is how much the slowest rank's mean exceeds the fastest's.
+
+    With [bold]-o results/demo[/bold] the sweep joins the folder and the report of a benchmark.
+
+    Exit codes: 0 all well; 1 a result was wrong, a launch failed or the link is slower than its
+    specification; 2 wrong input; 3 fewer than two devices.
+
+    [bold]Examples[/bold]
+
+    [cyan]torchscale measure collectives[/cyan]
+
+    [cyan]torchscale measure collectives --op all_reduce,all_gather -b 8 -e 1GiB --dtype
+    fp32,bf16[/cyan]
+
+    [cyan]torchscale measure collectives --op all_reduce --algo Ring,Tree,NVLS --proto Simple[/cyan]
+
+    [cyan]torchscale measure collectives --gpus 16 --nnodes 2 --node-rank 0 --master
+    10.0.0.1:29500[/cyan]
+    """
+    from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.features.machine.measure import (  # noqa: PLC0415
+        measure_collectives,
+        plan_machine,
+    )
+    from torchscale.measure.nodes import NodeOptions, join_nodes  # noqa: PLC0415
+    from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415
+
+    if counts("--gpus", gpus) == [1]:
+        raise UsageError(
+            f"{as_typed(context, '--gpus')} 1: a collective needs at least two devices"
+        )
+    values = config_values(
+        context,
+        {"measure": ["collectives"]},
+        {
+            "--op": ("collectives.operations", listed(operations)),
+            "--min-bytes": ("collectives.min_bytes", min_bytes),
+            "--max-bytes": ("collectives.max_bytes", max_bytes),
+            "--dtype": ("collectives.dtypes", listed(dtypes)),
+            "--iters": ("collectives.iterations", iterations),
+            "--warmup": ("collectives.warmup", warmup),
+            "--algo": ("collectives.algorithms", listed(algorithms)),
+            "--proto": ("collectives.protocols", listed(protocols)),
+            "--link": ("hardware.link", link),
+            "--nnodes": ("launch.nodes", nnodes),
+            **Workload(gpus=gpus, device=device).values(context),
+        },
+    )
+    experiment = load_from_options(
+        "measure collectives", values, context.args, known_options=known_options(context)
+    )
+    experiment, node = join_nodes(
+        experiment, NodeOptions(nnodes, node_rank, master, token_file), TERMINAL
+    )
+    if node is not None and not node.is_leader:
+        raise typer.Exit(node.follow(experiment, TERMINAL, plan_machine))
+    outcome = measure_collectives(
+        experiment, output_dir=output_dir, observer=SWEEP_TERMINAL, node=node
+    )
+    if as_json:
+        print_json(ceilings_json(outcome.shown))
+    else:
+        print_collectives(outcome.shown, result_console())
+        TERMINAL.results(outcome.directory)
+    raise typer.Exit(outcome.exit_code)

@@ -1,0 +1,115 @@
+"""Labels and figures of collectives and copies as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
+from torchscale.analysis.summary.machine import MemorySummary
+from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
+from torchscale.util.units import (
+    format_byte_rate,
+    format_bytes,
+    format_change,
+    format_percent,
+    format_seconds,
+)
+from torchscale.util.words import from_to, listed, plural
+
+
+def format_fit(curve: Curve) -> str:
+    """``34 µs + bytes ÷ 3.1 GB/s (off by 12 %)``; empty where there is no fit."""
+    fit = curve.fit
+    if fit is None:
+        return ""
+    rate = format_byte_rate(fit.bytes_per_second)
+    return (
+        f"{format_seconds(fit.latency_seconds)} + bytes ÷ {rate} (off by "
+        f"{format_percent(fit.residual, 0)})"
+    )
+
+
+def predicted_text(summary: MemorySummary) -> str:
+    """``4.80 GiB (+0.1 %)``: the predicted peak and how far it is from the measured one; – where
+    there is none."""
+    predicted, error = summary.predicted, summary.prediction_error
+    if predicted is None or error is None:
+        return "–"
+    return f"{format_bytes(predicted.peak_bytes)} ({format_change(error)})"
+
+
+def flagged_sizes(figures: CollectiveFigures) -> str:
+    """``5 of 14 sizes contended or noisy, left out of the highest bandwidth``, of all operations
+    together; empty where none is."""
+    points = [point for curve in figures.curves for point in curve.points]
+    flagged = [point for point in points if point.flags]
+    names = " or ".join(sorted({flag.value for point in flagged for flag in point.flags}))
+    if not flagged:
+        return ""
+    if len(flagged) == len(points):
+        return f"every size {names}"
+    text = (
+        f"{len(flagged)} of {plural(len(points), 'size')} {names}, left out of the highest "
+        "bandwidth"
+    )
+    without_others = list(
+        dict.fromkeys(curve.operation for curve in figures.curves if curve.peak.flags)
+    )
+    if not without_others:
+        return text
+    return f"{text} where others are left: not of {listed(without_others)}"
+
+
+def point_flag_lines(figures: CollectiveFigures) -> list[str]:
+    """``noisy (its calls scatter …): all_reduce of 2 KiB``: each flag that a size has, what it
+    says, and where."""
+    lines = []
+    several = len({curve.dtype for curve in figures.curves}) > 1
+    for flag, text in _POINT_FLAGS.items():
+        named = [
+            f"{curve.operation}{f' {curve.dtype}' * several} of {_sizes(curve, flag)}"
+            if curve.points[-1].payload_bytes
+            else curve.operation
+            for curve in figures.curves
+            if any(flag in point.flags for point in curve.points)
+        ]
+        if named:
+            lines.append(f"{flag.value} ({text}): {listed(named)}")
+    return lines
+
+
+def _sizes(curve: Curve, flag: Flag) -> str:
+    """``2 KiB, 8 KiB to 32 KiB``: neighbouring sizes as a range."""
+    ranges: list[tuple[int, int]] = []
+    before = -1
+    for place, point in enumerate(curve.points):
+        if flag in point.flags:
+            if ranges and place == before + 1:
+                start = ranges.pop()[0]
+            else:
+                start = point.payload_bytes
+            ranges.append((start, point.payload_bytes))
+            before = place
+    return ", ".join(from_to(_whole(first), _whole(last)) for first, last in ranges)
+
+
+def _whole(size: int) -> str:
+    """``16 KiB``: sizes are mostly powers of two."""
+    return re.sub(r"\.0+ ", " ", format_bytes(size))
+
+
+def format_warning(flags: Sequence[Flag]) -> str:
+    """``  warning: contended``, after a figure; empty without flags."""
+    if flags:
+        return f"  warning: {', '.join(flag.value for flag in flags)}"
+    return ""
+
+
+_POINT_FLAGS = {
+    Flag.CONTENDED: f"other processes took over {format_percent(OTHER_PROCESSES_LIMIT, 0)} of the "
+    "cores while it was measured",
+    Flag.NOISY: "the 95 % interval of its calls' mean reaches over a third from it, the timed "
+    "loop took over twice the median call, or a larger message took clearly less time",
+}
+"""What they say of one size of a collective (``docs/method.md``)."""

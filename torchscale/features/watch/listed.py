@@ -1,0 +1,23 @@
+"""A watched job in the list of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torchscale.features.watch.job.read import read_watch
+from torchscale.features.watch.text import headline
+from torchscale.schema.watch.report import JobState
+
+
+def listed_job(directory: Path) -> tuple[str, str]:
+    """State and headline of the job, with what it lost most by.
+
+    Raises:
+        StoreError: its report cannot be read.
+    """
+    report = read_watch(directory)
+    told = headline(report)
+    if report.findings:
+        told += f"; {report.findings[0].finding.summary}"
+    state = "watched" if report.state is JobState.ENDED else report.state.value
+    return state, told

@@ -1,0 +1,187 @@
+"""Folders that hold a run, or what a feature knows by a file of its own: which a user means, and
+the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from torchscale.config.choices import ReportFormat
+from torchscale.config.messages import did_you_mean
+from torchscale.door import Slot
+from torchscale.errors import UsageError
+from torchscale.observer import SILENT, Observer
+from torchscale.schema.base import LAST_MOMENT
+from torchscale.store.locations import RESULTS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+RUN = "experiment.json"
+"""What a run folder is known by."""
+_SUMMARY = "summary.csv"
+"""What changes in a run folder when something was measured."""
+_MAX_NAMED = 6
+"""Runs in an error: more than that no one reads."""
+
+
+class Report(Protocol):
+    """What a directory holds, ready to be shown."""
+
+    @property
+    def directory(self) -> Path:
+        """Where it was read."""
+        ...
+
+    def render(self, kind: ReportFormat, *, summary: bool = False) -> bytes:
+        """The content of a file in any format but ``terminal``; a ``summary`` is short Markdown.
+
+        Raises:
+            UsageError: this cannot be shown in that format.
+            ValueError: ``kind`` is ``terminal``.
+        """
+        ...
+
+    def print_to(self, console: Console) -> None:
+        """Print it as text and tables: the format ``terminal``."""
+        ...
+
+    def print_cell(self, text: str, console: Console) -> None:
+        """Print the cell with this id, or the only one whose id contains ``text`` (``*`` is any
+        text), as a vertical table.
+
+        Raises:
+            UsageError: no cell fits, several do, or this has no cells.
+        """
+        ...
+
+    def cell_json(self, text: str) -> str:
+        """The same cell as in :meth:`render`'s JSON. Errors as of :meth:`print_cell`."""
+        ...
+
+
+REPORTS: Slot[Callable[[Path], Report]] = Slot("reports")
+"""The file by which a folder is known that is no run folder → what reads its report."""
+FOLDERS: Slot[Callable[[Path], tuple[str, str]]] = Slot("folders")
+"""The file by which a folder is known that is no run folder → its state and a headline for the list
+of runs."""
+
+
+def run_by_name(source: Path) -> Path:
+    """The path that a user means: a run in ``./results`` may be named as ``runs`` lists it. A path
+    that exists is meant itself; one that is neither stays as it is."""
+    inside = RESULTS / source
+    is_name = len(source.parts) == 1 and not source.exists()
+    if is_name and _is_run(inside):
+        return inside
+    return source
+
+
+def run_folder(source: Path, observer: Observer = SILENT) -> Path:
+    """The run folder that a user means: as :func:`run_by_name`, or a directory that holds one run;
+    the observer is told which.
+
+    Raises:
+        UsageError: the directory holds several runs, or there is none of a similar name.
+    """
+    path = run_by_name(source)
+    if not path.exists() and len(source.parts) == 1:
+        near = did_you_mean(source.name, [run.name for run in find_runs()])
+        if near:
+            raise UsageError(
+                f"there is no run {source.name!r}{near}", hint="`torchscale runs` lists them"
+            )
+    if not path.is_dir() or _is_run(path):
+        return path
+    held = find_runs(path)
+    if len(held) > 1:
+        names = first_names([str(run) for run in held])
+        raise UsageError(f"{source} holds {len(held)} runs", hint=f"name one: {names}")
+    if held:
+        observer.note(f"Run: {held[0]}, the only one in {source}")
+    if held:
+        return held[0]
+    return path
+
+
+def _is_run(directory: Path) -> bool:
+    return any((directory / marker).is_file() for marker in (RUN, *FOLDERS))
+
+
+def find_runs(directory: Path = RESULTS) -> list[Path]:
+    """The folders in ``directory`` that a report can be made of, newest first."""
+    return newest_first(directory, (RUN, *REPORTS))
+
+
+def newest_first(directory: Path, markers: Sequence[str]) -> list[Path]:
+    """The folders in ``directory`` that hold one of these files."""
+    try:
+        entries = list(directory.iterdir())
+    except FileNotFoundError:
+        return []
+    folders = [folder for folder in entries if _holds(folder, markers)]
+    return sorted(folders, key=lambda folder: (-changed_at(folder), folder.name))
+
+
+def _holds(folder: Path, markers: Sequence[str]) -> bool:
+    """Whether one of these files is there. A folder whose file system fails counts as one that has
+    them: it has to be named. A folder of others, or a file, has none."""
+    for marker in markers:
+        try:
+            (folder / marker).stat()
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+        except OSError:
+            return True
+        return True
+    return False
+
+
+def first_names(names: Sequence[str]) -> str:
+    """``a, b, c and 4 more``."""
+    more = ""
+    if len(names) > _MAX_NAMED:
+        more = f" and {len(names) - _MAX_NAMED} more"
+    return ", ".join(names[:_MAX_NAMED]) + more
+
+
+def chosen_run(source: Path | None, observer: Observer = SILENT) -> Path:
+    """:func:`run_folder`; without a source :func:`newest_run` of ``./results``.
+
+    Raises:
+        UsageError: as those two.
+    """
+    if source is None:
+        return newest_run(observer=observer)
+    return run_folder(source, observer)
+
+
+def newest_run(directory: Path = RESULTS, observer: Observer = SILENT) -> Path:
+    """The newest run in ``directory``; the observer is told which.
+
+    Raises:
+        UsageError: there is none.
+    """
+    runs = find_runs(directory)
+    if not runs:
+        raise UsageError(
+            f"no run is named, and there is none in ./{directory}",
+            hint="name a run folder, or measure one: torchscale benchmark",
+        )
+    others = ""
+    if len(runs) > 1:
+        others = f", the newest of {len(runs)} in ./{directory}"
+    observer.note(f"Run: {runs[0]}{others}")
+    return runs[0]
+
+
+def changed_at(folder: Path) -> float:
+    """Seconds since the epoch of the last change, which a file system may say is in any year."""
+    stamps: list[float] = []
+    for marker in (RUN, _SUMMARY, *FOLDERS):
+        try:
+            stamps.append((folder / marker).stat().st_mtime)
+        except OSError:
+            continue
+    return min(max([0.0, *stamps]), LAST_MOMENT)

@@ -48,12 +48,12 @@ def format_seconds(seconds: float, digits: int = 3) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def format_rate(per_second: float) -> str:
-    """A rate without its unit: ``1,450``, ``12.3``, ``0.042``; three significant digits below
+def format_rate(per_second: float, digits: int = 3) -> str:
+    """A rate without its unit: ``1,450``, ``12.3``, ``0.042``; so many significant digits below
     1,000."""
     if abs(per_second) >= 1000:
         return f"{per_second:,.0f}"
-    return _significant(per_second)
+    return _significant(per_second, digits)
 
 
 def format_percent(ratio: float, digits: int = 1) -> str:

@@ -144,14 +144,12 @@ class Waited:
     """One time that a rank was blocked.
 
     Attributes:
-        row: Of the rank.
         start, end: Nanoseconds since the epoch.
         until: When the last rank had come; ``start`` where none was awaited.
         last: Rows of the ranks that came last; -1 where not known.
         what: What was called last before it; -1 where nothing was.
     """
 
-    row: int
     start: Times
     end: Times
     until: Times
@@ -173,10 +171,7 @@ def step_times(
         edges: Of each rank: the ends of the steps, the first one of the step before.
         first: Number of the first step.
     """
-    blocked = [
-        _blocked(row, rank, arrival)
-        for row, (rank, arrival) in enumerate(zip(ranks, arrivals, strict=True))
-    ]
+    blocked = [_blocked(rank, arrival) for rank, arrival in zip(ranks, arrivals, strict=True)]
     table = _host_steps(ranks, blocked, edges)
     for waits, edge in zip(blocked, edges, strict=True):
         _add_blame(table["blame"], waits, edge)
@@ -197,17 +192,17 @@ def device_step_times(
         ranks, edges, first: Arguments as for :func:`step_times`.
         found: What each rank waited in its calls, by their lengths.
     """
-    nobody = [_not_blocked(row) for row in range(len(ranks))]
+    nobody = [_not_blocked()] * len(ranks)
     table = _host_steps(ranks, nobody, edges)
     _add_lengths(table, [rank.calls for rank in ranks], found, edges)
     waited = []
-    for row, (rank, mine) in enumerate(zip(ranks, found, strict=True)):
+    for rank, mine in zip(ranks, found, strict=True):
         known = mine.last >= 0
         start = rank.calls.time[known]
         until = start + mine.wait[known]
         end = until + mine.length[known]
         what = rank.calls.what[known]
-        waited.append(Waited(row, start, end, until, mine.last[known], what))
+        waited.append(Waited(start, end, until, mine.last[known], what))
     steps = StepTimes(first=first, end_ns=edges[0][1:], waits_by=WaitsBy.LENGTHS, **table)
     return steps, tuple(waited)
 
@@ -287,9 +282,9 @@ def _add_device_blame(
     np.add.at(blame, (late, step), left)
 
 
-def _not_blocked(row: int) -> Waited:
+def _not_blocked() -> Waited:
     nothing = np.zeros(0, np.int64)
-    return Waited(row, nothing, nothing, nothing, nothing, nothing)
+    return Waited(nothing, nothing, nothing, nothing, nothing)
 
 
 def _moving_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -334,7 +329,7 @@ def _rank_steps(rank: RankEvents, waits: Waited, edge: Times) -> dict[str, Matri
     return steps
 
 
-def _blocked(row: int, rank: RankEvents, arrivals: Arrivals) -> Waited:
+def _blocked(rank: RankEvents, arrivals: Arrivals) -> Waited:
     """When the rank was blocked, and until when for others."""
     noted = rank.moments.between(Kind.WAIT, Kind.WAIT_END)
     tails = _tails(rank, noted)
@@ -345,7 +340,7 @@ def _blocked(row: int, rank: RankEvents, arrivals: Arrivals) -> Waited:
     until, last = start.copy(), np.full(len(start), -1, np.int64)
     what = np.full(len(start), -1, np.int64)
     if not len(start) or not len(calls):
-        return Waited(row, start, end, until, last, what)
+        return Waited(start, end, until, last, what)
     low, high = _batches(calls.time, start)
     for place, (begin, stop) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
         if stop <= begin:
@@ -357,7 +352,7 @@ def _blocked(row: int, rank: RankEvents, arrivals: Arrivals) -> Waited:
         if came[chosen] > start[place]:
             until[place] = min(int(came[chosen]), int(end[place]))
             last[place] = arrivals.last[begin + chosen]
-    return Waited(row, start, end, until, last, what)
+    return Waited(start, end, until, last, what)
 
 
 def _batches(called: Times, start: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -18,11 +18,12 @@ from torchscale.report.document import (
     Section,
     Table,
     TableValue,
+    chart_name,
     only_if,
     optional_value,
 )
 from torchscale.report.sections.selection import Line, shown_panels
-from torchscale.report.text.labels import batch_label, cell_label, chart_name, device_noun
+from torchscale.report.text.labels import batch_label, cell_label, device_noun
 from torchscale.util.units import format_rate
 from torchscale.util.words import format_range
 

@@ -18,10 +18,11 @@ from torchscale.report.document import (
     Section,
     Table,
     TableValue,
+    chart_name,
     optional_value,
 )
 from torchscale.report.sections.selection import MAX_LINES, MAX_PANELS, spread_out
-from torchscale.report.text.labels import chart_name, device_noun, panel_title
+from torchscale.report.text.labels import device_noun, panel_title
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.state import State
 from torchscale.util.units import byte_unit

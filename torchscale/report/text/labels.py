@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterable, Sequence
 
 from torchscale.analysis.kinds import AnySummary
@@ -13,8 +11,6 @@ from torchscale.config.strategy import strategy_label
 from torchscale.report.document import Column, TableValue, only_if, shortened
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.util.words import plural
-
-_NAME_CHARACTERS = 80
 
 
 def on_cuda(summary: RunSummary) -> bool:
@@ -149,15 +145,6 @@ def identity_values(cell: TrainingCell) -> tuple[TableValue, ...]:
 def cell_label(cell: TrainingCell) -> str:
     """Everything that distinguishes a cell from the others, in one line."""
     return f"{panel_title(cell)}, {batch_label(cell)}, {plural(cell.world_size, 'device')}"
-
-
-def chart_name(kind: str, title: str) -> str:
-    """A chart's name in the document, of letters, digits and dashes; long titles that begin alike
-    differ in a hash."""
-    name = f"{kind}-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"
-    if len(name) <= _NAME_CHARACTERS:
-        return name
-    return f"{name[: _NAME_CHARACTERS - 9]}-{hashlib.sha256(title.encode()).hexdigest()[:8]}"
 
 
 def panels(cells: Sequence[TrainingSummary]) -> dict[str, list[list[TrainingSummary]]]:

@@ -37,10 +37,10 @@ from torchscale.report.document import (
     Table,
     TableValue,
     Tone,
+    chart_name,
     shortened,
 )
 from torchscale.report.sections.charts import whiskers
-from torchscale.report.text.labels import chart_name
 from torchscale.util.units import format_percent, parse_moment
 from torchscale.util.words import plural
 

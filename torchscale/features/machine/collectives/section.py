@@ -24,11 +24,11 @@ from torchscale.report.document import (
     Table,
     TableValue,
     Tone,
+    chart_name,
     only_if,
     optional_value,
     shortened,
 )
-from torchscale.report.text.labels import chart_name
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 

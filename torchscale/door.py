@@ -2,7 +2,8 @@
 
 The core imports no feature. Where it needs something that a feature has, it names a :class:`Slot`
 with the form of what it asks for, and :data:`OFFERS` says which features offer it and where. What
-is offered is imported when the core asks for it.
+is offered is imported when the core asks for it. A few offers are of the core itself: what several
+features have done with a run, and need not know.
 
 A feature is added by a folder in ``features/`` and its lines here.
 """
@@ -37,6 +38,9 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "commands of runs": {
             "baselines": "features.compare.cli.baselines:baselines",
+        },
+        "derived files": {
+            "summary.csv": "measure.summary_file:write_summary_file",
         },
         "folders": {
             "analysis.json": "features.trace.report:listed_recording",

@@ -6,6 +6,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Literal
 
+MAX_NODES = 1024
+"""Maximum number of nodes of a sweep: eight times as many as the channel between nodes was tried
+with (benchmarks/channel_scale.py)."""
 PrecisionChoice = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4", "own"]
 """Of a cell; ``own``: whatever a user's script computes in. The same for what follows."""

@@ -19,6 +19,7 @@ from torchscale.config.base import (
     as_tuple,
 )
 from torchscale.config.choices import (
+    MAX_NODES,
     Checkpointing,
     CompileMode,
     DataChoice,
@@ -33,9 +34,6 @@ from torchscale.config.choices import (
 from torchscale.config.strategy import Strategy, StrategyAxis, strategy_label
 from torchscale.util.length_file import LEAST, MAX_LENGTH
 
-MAX_NODES = 1024
-"""Maximum number of nodes of a sweep: eight times as many as the channel between nodes was tried
-with (benchmarks/channel_scale.py)."""
 MAX_SIGMA = 4.0
 """Lengths a factor of 55 apart within a standard deviation: beyond any corpus of text."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

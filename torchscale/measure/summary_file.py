@@ -61,3 +61,8 @@ class SummaryFile:
             self._problem = None
         except OutputError as error:
             self._problem = error.message
+
+
+def write_summary_file(folder: RunFolder) -> None:
+    """Make ``summary.csv`` anew (writes)."""
+    SummaryFile(folder).write()

@@ -63,13 +63,15 @@ def _a_watched_job(console: Console, directory: Path) -> None:
     print_watch(watched(write_job(directory, job(2, 400, slow))), console)
 
 
-def _an_analysis(console: Console, _: Path) -> None:
+def _an_analysis(console: Console, directory: Path) -> None:
+    del directory
     analysis = analyze_trace(Training(data=4, speed=lambda rank, _: 1.5 - (rank != 2) / 2).trace())
     print_analysis(analysis, console)
     print_predictions(analysis, console)
 
 
-def _a_fleet(console: Console, _: Path) -> None:
+def _a_fleet(console: Console, directory: Path) -> None:
+    del directory
     pairwise, _ = judge_pairwise(
         [0, 1, 2, 3], NAMES, times(4, {(1, 3): 1.6}, 1), {}, backend="gloo", message_bytes=4 << 20
     )

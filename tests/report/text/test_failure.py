@@ -5,12 +5,8 @@ from __future__ import annotations
 from tests.factories import cells, failed_record
 from tests.features.watch.hang.test_explain import IN_OWN_CODE, call, looped, rank, waiting
 from torchscale.features.watch.hang.explain import explain_hang
-from torchscale.report.text.failure import (
-    autopsy_lines,
-    failure_cause,
-    failure_excerpt,
-    failure_place,
-)
+from torchscale.report.text.autopsy import autopsy_lines
+from torchscale.report.text.failure import failure_cause, failure_excerpt, failure_place
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State

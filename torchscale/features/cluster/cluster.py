@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from torchscale.config.sections import MAX_NODES
+from torchscale.config.choices import MAX_NODES
 from torchscale.errors import UsageError
 from torchscale.features.cluster.master import DEFAULT_PORT, LAST_PORT, is_loopback, parse_master
 from torchscale.measure.nodes import NodeOptions

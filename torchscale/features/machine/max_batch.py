@@ -14,7 +14,6 @@ from torchscale.features.machine.measure import plan_machine
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import PlannedRun, measuring, timestamped
 from torchscale.measure.launcher import Pending, open_launcher
-from torchscale.measure.summary_file import SummaryFile
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.memory import MemoryCell, MemoryResult
@@ -22,6 +21,7 @@ from torchscale.schema.exports.search import SearchExport
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
+from torchscale.store.derived_files import write_derived_files
 from torchscale.store.run_folder import RunFolder
 
 LARGEST = 65536
@@ -139,7 +139,7 @@ def find_max_batch(
             on_trial=on_trial,
             observer=observer,
         )
-        SummaryFile(RunFolder.open(directory)).write()
+        write_derived_files(RunFolder.open(directory))
         return MaxBatchOutcome(
             directory,
             cells[0].training.model,

@@ -25,7 +25,6 @@ from torchscale.features.trace.recording.choice import choose_tool, choose_tool_
 from torchscale.features.trace.recording.own_program import record_program
 from torchscale.features.trace.recording.user_program import UserRun
 from torchscale.measure.context import measuring, plan_run, stop_on_signals, timestamped
-from torchscale.measure.summary_file import SummaryFile
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.expand import Plan
 from torchscale.report.text.labels import cell_label
@@ -35,6 +34,7 @@ from torchscale.schema.profiles.recording import Recording
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.step_profiler import RECORD_VARIABLE
+from torchscale.store.derived_files import write_derived_files
 from torchscale.store.run_folder import PROFILED_ONLY, RunFolder
 from torchscale.util.files import make_directory
 from torchscale.util.processes.subprocesses import adopt_orphans
@@ -145,7 +145,7 @@ def profile_workload(
             directory, planned.experiment_file().model_copy(update={"plan": profiled_only})
         )
         observer.note(f"Recording {cell_label(cell)} with {choice.tool.value}")
-        SummaryFile(folder).write()  # the folder has a cell more
+        write_derived_files(folder)  # the folder has a cell more
         with observer.status("Recording"):
             profile = profiler.profile(cell, folder.begin_profile(cell), stop, lambda _: None)
         return ProfileOutcome(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchscale.features.watch.section import watched_blocks
+from torchscale.features.watch.blocks import watched_blocks
 from torchscale.report.document import (
     Column,
     Document,

@@ -4,24 +4,13 @@ and where the wall time went."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.features.watch.text import goodput_text, headline, time_rows
-from torchscale.report.document import (
-    Block,
-    Column,
-    Group,
-    Paragraph,
-    Section,
-    Table,
-    TableValue,
-    shortened,
-)
+from torchscale.features.watch.blocks import watched_blocks
+from torchscale.features.watch.text import goodput_text
+from torchscale.report.document import Group, Section
 from torchscale.report.text.labels import cell_label
 from torchscale.schema.run.content import LaunchDetail
-from torchscale.schema.watch.report import WatchFinding, WatchReport
-from torchscale.util.units import format_percent, format_seconds
 
 
 def watched_section(summary: RunSummary, details: Mapping[str, LaunchDetail]) -> Section:
@@ -36,60 +25,3 @@ def watched_section(summary: RunSummary, details: Mapping[str, LaunchDetail]) ->
     if len(seen) == 1:
         key = f"goodput {goodput_text(seen[0][1])}"
     return Section("Over the job", "watched", tuple(blocks), Group.CAUSES, key)
-
-
-def watched_blocks(label: str, report: WatchReport) -> list[Block]:
-    """What was seen of one program: sentences, and tables of findings and of the wall time."""
-    text = f"{label}: {headline(report)}."
-    if report.changes:
-        steps = ", ".join(f"{step:,}" for step in report.changes)
-        text += f" The level changed at step {steps}."
-    if report.autopsy is not None:
-        text += f" It hung: {report.autopsy.summary}."
-    blocks: list[Block] = [Paragraph(shortened(text))]
-    blocks += [Paragraph(shortened(f"Note: {note}.")) for note in report.notes]
-    if report.findings:
-        columns = (
-            Column("since"),
-            Column("what"),
-            Column("rank", True),
-            Column("costs", True),
-            Column("finding"),
-            Column("where"),
-        )
-        rows = tuple(_row(item) for item in report.findings)
-        blocks.append(Table(f"What limits it over time: {label}", columns, rows))
-    if report.time.total:
-        blocks.append(wall_time_table(f"Where the wall time went: {label}", report))
-    return blocks
-
-
-def wall_time_table(caption: str, report: WatchReport) -> Table:
-    """Parts of the wall time; the last row is of all."""
-    columns = [Column("part"), Column("time", True), Column("share", True)]
-    columns += [Column("cost", True)] * (report.cost is not None)
-    rows = tuple(tuple(TableValue(text) for text in row) for row in time_rows(report))
-    return Table(caption, tuple(columns), rows)
-
-
-def _row(item: WatchFinding) -> tuple[TableValue, ...]:
-    finding = item.finding
-    rank = "" if finding.rank is None else str(finding.rank)
-    return (
-        TableValue(item.span or "the whole job", item.first_step or 0),
-        TableValue(finding.kind.label),
-        TableValue(rank, finding.rank),
-        TableValue(format_percent(finding.cost_percent / 100), finding.cost_percent),
-        TableValue(shortened(finding.summary)),
-        TableValue(shortened(_where(item))),
-    )
-
-
-def _where(item: WatchFinding) -> str:
-    """The collective that others wait at, and the lines at which the rank is longer."""
-    places = [item.collective] if item.collective else []
-    places += [
-        f"{Path(line.file).name}:{line.line} ({format_seconds(seconds, 2)} a step more)"
-        for line, seconds in item.lines
-    ]
-    return ", ".join(places)

@@ -1,4 +1,4 @@
-"""A watched job on the terminal, and the verdict on a hang."""
+"""A watched job on the terminal."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from pathlib import Path
 
 from rich.console import Console
 
+from torchscale.features.watch.blocks import wall_time_table
 from torchscale.features.watch.document import ranks_table
-from torchscale.features.watch.section import wall_time_table
+from torchscale.features.watch.hang.terminal import indented_evidence
 from torchscale.features.watch.text import format_dollars, headline
 from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document
-from torchscale.report.text.failure import autopsy_lines
 from torchscale.report.text.findings import not_judged
-from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchFinding, WatchReport
-from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
+from torchscale.util.units import format_percent, format_seconds
 from torchscale.util.words import plural
 
 
@@ -23,7 +22,7 @@ def print_watch(report: WatchReport, console: Console) -> None:
     """What limits the job, then where the wall time and each rank's step went."""
     verdict = [*_finding_lines(report)]
     if report.autopsy is not None:
-        verdict += [report.autopsy.summary, *_evidence(report.autopsy)]
+        verdict += [report.autopsy.summary, *indented_evidence(report.autopsy)]
     verdict += [f"note: {note}" for note in report.notes]
     blocks: list[Block] = []
     if report.time.total:
@@ -34,22 +33,6 @@ def print_watch(report: WatchReport, console: Console) -> None:
         blocks.append(Paragraph(not_judged(report.abstentions)))
     sections = (Section("", "job", tuple(blocks)),)
     print_document(Document(headline(report), "", tuple(verdict), (), sections), console)
-
-
-def print_hang(verdict: Autopsy, seconds: float, console: Console) -> None:
-    """Why a job makes no progress, while it hangs."""
-    lasted = format_coarse_seconds(seconds)
-    console.print(f"No progress for {lasted}:", markup=False, soft_wrap=True)
-    print_autopsy(verdict, console)
-
-
-def print_autopsy(autopsy: Autopsy, console: Console) -> None:
-    """The verdict on a hang in a line, then what it rests on."""
-    print_document(Document(autopsy.summary, "", _evidence(autopsy), (), ()), console)
-
-
-def _evidence(autopsy: Autopsy) -> tuple[str, ...]:
-    return tuple(f"    {line}" for line in autopsy_lines(autopsy))
 
 
 def _finding_lines(report: WatchReport) -> list[str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 from torchscale.report.document import only_if
+from torchscale.report.text.autopsy import autopsy_lines
 from torchscale.schema.launch.failure import FailureKind, RankFailure
-from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State
-from torchscale.util.text import ranks_label
 
 _FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$')
 _LIBRARY = (
@@ -20,8 +19,6 @@ _LIBRARY = (
     "/lib/python3.",
 )
 """Parts of paths of code that is not the user's: an error is looked for in the user's first."""
-_EVIDENCE_LINES = 12
-"""Ranks in the same place share a line, so most hangs need three."""
 _EXCERPT_LINES = 8
 """Enough for the user's last frames and the message; the log has the rest."""
 
@@ -46,20 +43,6 @@ def failure_excerpt(record: LaunchRecord) -> tuple[str, ...]:
         *_last_lines(cause.traceback),
         f"log: {log_path(record, cause.rank)}",
     )
-
-
-def autopsy_lines(autopsy: Autopsy) -> tuple[str, ...]:
-    """What the verdict on a hang rests on: which ranks, how sure, and where each rank was."""
-    label = ""
-    if autopsy.ranks:
-        label = f" ({ranks_label(autopsy.ranks)})"
-    cause = (
-        f"cause: {autopsy.cause.value.replace('_', ' ')}{label}, confidence "
-        f"{autopsy.confidence.value}"
-    )
-    evidence = autopsy.evidence[:_EVIDENCE_LINES]
-    more = len(autopsy.evidence) - len(evidence)
-    return (cause, *evidence, *only_if(more, f"… and {more} more lines in record.json"))
 
 
 def failure_cause(record: LaunchRecord) -> RankFailure | None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from torchscale.config.sections import MAX_NODES
+from torchscale.config.choices import MAX_NODES
 from torchscale.schema.base import Frozen, Real
 
 Name = Annotated[str, Field(max_length=255)]

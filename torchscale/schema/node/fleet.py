@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from torchscale.config.sections import MAX_NODES
+from torchscale.config.choices import MAX_NODES
 from torchscale.schema.base import (
     SCHEMA_VERSION,
     Count,

@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from torchscale.config.choices import DeviceKind
-from torchscale.config.sections import MAX_NODES
+from torchscale.config.choices import MAX_NODES, DeviceKind
 from torchscale.schema.base import Count, Frozen, Integer
 from torchscale.schema.launch.nodes import Name, NodeRank, Number
 from torchscale.schema.node.environment import Versions

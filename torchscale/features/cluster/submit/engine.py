@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from torchscale.config.choices import MAX_NODES
 from torchscale.config.experiment import Experiment
-from torchscale.config.sections import MAX_NODES
 from torchscale.errors import UsageError
 from torchscale.util.redaction import note_values, redact
 

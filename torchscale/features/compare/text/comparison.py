@@ -18,7 +18,8 @@ from torchscale.features.compare.analysis.pair import (
     Score,
 )
 from torchscale.report.document import shortened
-from torchscale.report.text.labels import batch_label, format_days, panel_title
+from torchscale.report.text.labels import batch_label, panel_title
+from torchscale.report.text.times import format_days
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultCell, ResultSet

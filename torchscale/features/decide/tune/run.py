@@ -38,13 +38,13 @@ from torchscale.features.decide.tune.space import Entry, StrategySpace, strategy
 from torchscale.features.decide.tune.surface import START, Change, Setting
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import PlannedRun, measuring, plan_run
-from torchscale.measure.summary_file import SummaryFile
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
+from torchscale.store.derived_files import write_derived_files
 from torchscale.store.locations import RESULTS
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.files import atomic_write_text
@@ -122,7 +122,7 @@ def tune(
     question = _Question(planned, axes, directory, options.budget_seconds, observer, forecast)
     with measuring(directory) as stop, observer.status("Measuring settings"):
         found = question.answered(space, stop, on_launch)
-        SummaryFile(RunFolder.open(directory)).write()
+        write_derived_files(RunFolder.open(directory))
     search, settings, space = found.search, found.settings, found.space
     outcome = TuneOutcome(
         directory,

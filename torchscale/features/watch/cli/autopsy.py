@@ -50,7 +50,7 @@ def autopsy(
             f"autopsy takes a PID or --log-dir DIR; {given}", hint="torchscale autopsy --help"
         )
     from torchscale.features.watch.hang.autopsy import autopsy_of_dumps, autopsy_of_process  # noqa: PLC0415
-    from torchscale.features.watch.terminal import print_autopsy  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.features.watch.hang.terminal import print_autopsy  # noqa: PLC0415 - `--help` does not need it
 
     verdict = (
         autopsy_of_dumps(log_dir, TERMINAL) if log_dir else autopsy_of_process(pid or 0, TERMINAL)

@@ -125,9 +125,9 @@ def watch(
         return
     if not command:
         raise UsageError("nothing follows --", hint="torchscale watch -- python train.py")
+    from torchscale.features.watch.hang.terminal import print_hang  # noqa: PLC0415 - `--help` does not need it
     from torchscale.features.watch.job.relay import Relay  # noqa: PLC0415
     from torchscale.features.watch.job.run import WatchRequest, run_program  # noqa: PLC0415
-    from torchscale.features.watch.terminal import print_hang  # noqa: PLC0415 - `--help` does not need it
 
     directory = output_dir if output_dir is not None else _default_folder(command)
     _check_folder(directory, append=append, is_named=output_dir is not None)

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 from pydantic import ValidationError
 
-from torchscale.config.sections import MAX_NODES
+from torchscale.config.choices import MAX_NODES
 from torchscale.errors import OutputError, TraceError
 from torchscale.features.watch.hang.explain import explain_failure, explain_hang
 from torchscale.features.watch.hang.flight_recorder import MAX_DUMP_BYTES, collective_log, merged

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchscale.errors import TorchscaleError
 from torchscale.features.watch.job.run import Watched
 from torchscale.launch.machine import detect_machine
-from torchscale.measure.summary_file import SummaryFile
+from torchscale.store.derived_files import write_derived_files
 
 
 def keep_run(watched: Watched) -> str:
@@ -22,5 +22,5 @@ def keep_run(watched: Watched) -> str:
         folder = watched.run.write(watched.directory, watched.job, watched.report, environment)
     except TorchscaleError as error:
         return error.message
-    SummaryFile(folder).write()
+    write_derived_files(folder)
     return ""

@@ -84,7 +84,6 @@ TESTED_BY: dict[str, str] = {
     "report/profile_blocks.py": "features/trace/test_document.py",
     "report/sections/scaling.py": "report/formats/test_markdown.py",
     "features/machine/text.py": "report/test_machine.py",
-    "report/text/labels.py": "report/test_build.py",
     "report/text/profile.py": "features/trace/test_document.py",
     "features/compare/export.py": "report/formats/test_exports.py",
     "report/formats/export.py": "report/test_build.py",

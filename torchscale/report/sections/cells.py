@@ -33,8 +33,9 @@ from torchscale.report.text.figures import (
     state_tone,
     state_value,
 )
-from torchscale.report.text.labels import identity_columns, identity_values, variants
+from torchscale.report.text.labels import identity_values, variants
 from torchscale.report.text.measurement import flag_text
+from torchscale.report.text.run_labels import identity_columns
 from torchscale.schema.state import State
 from torchscale.util.units import format_rate
 from torchscale.util.words import format_range

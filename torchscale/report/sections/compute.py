@@ -25,7 +25,8 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
-from torchscale.report.text.labels import identity_columns, identity_values, panel_title
+from torchscale.report.text.labels import identity_values, panel_title
+from torchscale.report.text.run_labels import identity_columns
 from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate
 from torchscale.util.words import format_range, plural
 

@@ -23,7 +23,8 @@ from torchscale.report.document import (
     optional_value,
 )
 from torchscale.report.sections.selection import Line, shown_panels
-from torchscale.report.text.labels import batch_label, cell_label, device_noun
+from torchscale.report.text.labels import batch_label, cell_label
+from torchscale.report.text.run_labels import device_noun
 from torchscale.util.units import format_rate
 from torchscale.util.words import format_range
 

@@ -15,7 +15,8 @@ from torchscale.report.document import (
     only_if,
     optional_value,
 )
-from torchscale.report.text.labels import identity_columns, identity_values
+from torchscale.report.text.labels import identity_values
+from torchscale.report.text.run_labels import identity_columns
 from torchscale.util.units import format_percent
 from torchscale.util.words import format_range
 

@@ -22,7 +22,8 @@ from torchscale.report.document import (
     optional_value,
 )
 from torchscale.report.sections.selection import MAX_LINES, MAX_PANELS, spread_out
-from torchscale.report.text.labels import device_noun, panel_title
+from torchscale.report.text.labels import panel_title
+from torchscale.report.text.run_labels import device_noun
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.state import State
 from torchscale.util.units import byte_unit

@@ -24,14 +24,8 @@ from torchscale.report.document import (
 )
 from torchscale.report.sections.selection import MAX_PANELS
 from torchscale.report.text.figures import LOST_PARTS, STEP_MEAN
-from torchscale.report.text.labels import (
-    batch_label,
-    device_noun,
-    identity_columns,
-    identity_values,
-    panel_title,
-    panels,
-)
+from torchscale.report.text.labels import batch_label, identity_values, panel_title
+from torchscale.report.text.run_labels import device_noun, identity_columns, panels
 from torchscale.util.units import format_percent, format_seconds
 
 _DRAWN_SHARE = 0.001

@@ -21,7 +21,8 @@ from torchscale.report.document import (
     chart_name,
 )
 from torchscale.report.sections.selection import MAX_LINES, detailed_cells, spread_out
-from torchscale.report.text.labels import batch_label, device_noun, panel_title
+from torchscale.report.text.labels import batch_label, panel_title
+from torchscale.report.text.run_labels import device_noun
 from torchscale.schema.launch.telemetry import GpuReading, Reading
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.run.content import LaunchDetail

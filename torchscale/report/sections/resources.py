@@ -25,12 +25,8 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.text.figures import ENERGY, SAMPLES_PER_JOULE
-from torchscale.report.text.labels import (
-    batch_label,
-    identity_columns,
-    identity_values,
-    short_title,
-)
+from torchscale.report.text.labels import batch_label, identity_values, short_title
+from torchscale.report.text.run_labels import identity_columns
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.util.units import (

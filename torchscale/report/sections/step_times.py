@@ -26,7 +26,8 @@ from torchscale.report.text.figures import (
     STEP_MEAN,
     Quantity,
 )
-from torchscale.report.text.labels import identity_columns, identity_values
+from torchscale.report.text.labels import identity_values
+from torchscale.report.text.run_labels import identity_columns
 from torchscale.util.words import format_range
 
 

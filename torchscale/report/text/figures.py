@@ -17,7 +17,7 @@ from torchscale.analysis.training.decomposition import Decomposition
 from torchscale.analysis.training.scaling import Efficiency, Grade
 from torchscale.analysis.training.summary import Figures, TrainingSummary
 from torchscale.report.document import DASH, Column, TableValue, Tone, optional_text, optional_value
-from torchscale.report.text.labels import on_cuda
+from torchscale.report.text.run_labels import on_cuda
 from torchscale.schema.state import State
 from torchscale.util.interval_text import (
     Interval,

@@ -26,7 +26,8 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
-from torchscale.report.text.labels import cell_label, identity_columns, identity_values
+from torchscale.report.text.labels import cell_label, identity_values
+from torchscale.report.text.run_labels import identity_columns
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 from torchscale.util.words import format_range

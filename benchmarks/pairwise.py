@@ -75,15 +75,24 @@ def fleet(
 
 def is_right(case: Case, judgement: Judgement) -> bool:
     """Whether exactly what is bad was named."""
-    return judgement.bad_nodes == tuple(sorted(case.nodes)) and judgement.bad_links == tuple(
-        sorted(case.links)
-    )
+    return bad_nodes(judgement) == sorted(case.nodes) and bad_links(judgement) == sorted(case.links)
+
+
+def bad_nodes(judgement: Judgement) -> list[int]:
+    """Nodes that were named."""
+    return sorted(effect.nodes[0] for effect in judgement.nodes if effect.is_bad)
+
+
+def bad_links(judgement: Judgement) -> list[tuple[int, int]]:
+    """Links that were named."""
+    return sorted((effect.nodes[0], effect.nodes[1]) for effect in judgement.links if effect.is_bad)
 
 
 def blames(case: Case, judgement: Judgement) -> bool:
     """Whether something sound was named."""
     return not (
-        set(judgement.bad_nodes) <= set(case.nodes) and set(judgement.bad_links) <= set(case.links)
+        set(bad_nodes(judgement)) <= set(case.nodes)
+        and set(bad_links(judgement)) <= set(case.links)
     )
 
 
@@ -151,9 +160,9 @@ def main() -> None:
         seconds = time.perf_counter() - begun
         out.write(
             f"128 nodes, noise {noise:.0%}, bad: node 64 and three links: named nodes "
-            f"{judgement.bad_nodes}, "
+            f"{bad_nodes(judgement)}, "
         )
-        out.write(f"links {judgement.bad_links}, {judgement.status.value}, in {seconds:.2f} s\n")
+        out.write(f"links {bad_links(judgement)}, {judgement.status.value}, in {seconds:.2f} s\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Configs of other tools and of earlier versions, with the keys of this one."""
+"""Configs of other tools, with the keys of this one."""
 
 from __future__ import annotations
 

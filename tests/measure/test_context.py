@@ -82,7 +82,6 @@ def test_exit_codes(states: list[State], interrupted: bool, code: ExitCode) -> N
 def test_a_folder_named_by_time() -> None:
     assert timestamped("collectives").parent == Path("results")
     assert timestamped("collectives").name.startswith("collectives-20")
-    assert timestamped("", Path("profiles")).name.startswith("20")
 
 
 def test_a_closed_terminal_asks_to_stop() -> None:

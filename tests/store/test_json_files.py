@@ -1,10 +1,9 @@
-"""Files in an earlier form, and files of one JSON object per line."""
+"""Files of one JSON object, and files of one per line."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,28 +43,10 @@ def test_too_large_a_file_is_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
     assert read_lines(tmp_path, path, Progress) == ()
 
 
-def in_rows(content: Any) -> Any:
-    """Columns of batches as the objects that they were once."""
-    if isinstance(content, list):
-        return [in_rows(item) for item in content]
-    if not isinstance(content, dict):
-        return content
-    found = {key: in_rows(value) for key, value in content.items()}
-    if isinstance(columns := found.get("batches"), dict):
-        rows = zip(*columns.values(), strict=True)
-        found["batches"] = [dict(zip(columns, row, strict=True)) for row in rows]
-    return found
-
-
-def test_a_record_of_an_earlier_form_is_read_and_a_damaged_one_is_not(tmp_path: Path) -> None:
-    """What took hours to measure stays readable."""
-    record = launch_record(cells()[0])
-    earlier = in_rows(json.loads(record.model_dump_json()))
+def test_a_damaged_record_is_refused_by_its_key(tmp_path: Path) -> None:
+    content = json.loads(launch_record(cells()[0]).model_dump_json())
     path = tmp_path / "record.json"
-    path.write_text(json.dumps(earlier))
-    assert '"batches": [{' in path.read_text()
-    assert read_model(tmp_path, path, LaunchRecord) == record
-    path.write_text(json.dumps({**earlier, "seconds": "long"}))
+    path.write_text(json.dumps({**content, "seconds": "long"}))
     with pytest.raises(DamagedFileError, match="seconds"):
         read_model(tmp_path, path, LaunchRecord)
 

@@ -43,7 +43,7 @@ class ModelFacts:
     Attributes:
         name: Name in ``models:`` of a config.
         title: Common name.
-        family: The file in ``torchscale.worker.models`` that builds it.
+        family: What it is a size of; ``torchscale.worker.models`` builds each in one file.
         parameters: Trainable parameters with the default options; ``None`` where it is known only
             once built.
         forward_flops: FLOPs of one sample with the default options; ``None`` where it is known only

@@ -21,7 +21,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "validate": "Check whether this node is fit: software, GPUs, interconnect, host, disk, "
             "and a real all-reduce over its GPUs.",
             "init": "Write a commented config to start from, fitted to this machine or to a known "
-            "kind, or a ready-made experiment; or translate an older config.",
+            "kind, or a ready-made experiment; or translate a config of another tool.",
             "benchmark": "Measure how training scales: models × batch sizes × GPU counts.",
             "report": "Show a run: HTML for people, PDF for paper, Markdown for pull requests, CSV "
             "and JSON for machines.",
@@ -89,8 +89,7 @@ class Commands(Mapping[str, Any]):
 
 
 class Program(PlainGroup):
-    """The program: names that it does not know as commands may be those of an earlier version or of
-    another tool."""
+    """The program: names that it does not know as commands may be those of another tool."""
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(**settings)

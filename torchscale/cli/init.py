@@ -48,8 +48,8 @@ def init(
         typer.Option(
             "--from",
             metavar="OLD",
-            help="Translate a config of an earlier version or of another tool (torchscale docs "
-            "imports): what is written loads, and what was left out is listed.",
+            help="Translate a config of another tool (torchscale docs imports): what is written "
+            "loads, and what was left out is listed.",
         ),
     ] = None,
     list_all: Annotated[
@@ -61,7 +61,7 @@ def init(
     ] = False,
 ) -> None:
     """Write a commented config to start from, fitted to this machine or to a known kind, or a
-    ready-made experiment; or translate an older config.
+    ready-made experiment; or translate a config of another tool.
 
     [bold]Examples[/bold]
 

@@ -120,6 +120,18 @@ def is_price(price: float | None) -> bool:
     return price is not None and _LOWEST_PRICE <= price <= _HIGHEST_PRICE
 
 
+def check_price(price: float | None) -> None:
+    """That ``--cost`` can be a price.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if price is not None and not is_price(price):
+        raise UsageError(
+            f"--cost {price:g}: expected a price above 0 of a device and hour, such as 2.50"
+        )
+
+
 def number(text: str) -> float | None:
     """``text`` as a number; ``None`` where it is none. Python's own ``1_0`` is a mistyped number to
     everybody else."""

@@ -11,7 +11,7 @@ import typer
 from torchscale.cli.command import Group, words_of
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, print_json, result_console, status
-from torchscale.cli.parsing import is_price, members
+from torchscale.cli.parsing import check_price, members
 from torchscale.cli.rendering import (
     chosen_formats,
     open_in_browser,
@@ -192,7 +192,7 @@ def serve(
     require_format(ReportFormat.HTML.value)
     from torchscale.read.serve import serve as serve_report  # noqa: PLC0415 - `--help` does not need it
 
-    _check_price(cost)
+    check_price(cost)
     directory = _source([run_folder] if run_folder is not None else [], source, latest=latest)
     serve_report(
         directory,
@@ -228,13 +228,6 @@ def _source(words: list[Path], option: Path | None, *, latest: bool) -> Path | N
     return None
 
 
-def _check_price(price: float | None) -> None:
-    if price is not None and not is_price(price):
-        raise UsageError(
-            f"--cost {price:g}: expected a price above 0 of a device and hour, such as 2.50"
-        )
-
-
 def _write_reports(
     source: Path | None,
     formats: Several,
@@ -248,7 +241,7 @@ def _write_reports(
 ) -> None:
     from torchscale.read.report import read_report  # noqa: PLC0415 - `--help` does not need it
 
-    _check_price(price)
+    check_price(price)
     if cell is not None:
         if formats or output is not None or price is not None or summary or open_after:
             raise UsageError(

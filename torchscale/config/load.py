@@ -57,19 +57,19 @@ def load_experiment(
 
 
 def load_experiment_from(
-    data: Mapping[str, object], name: str = "config", values: Sequence[ConfigValue] = ()
+    data: Mapping[str, object], values: Sequence[ConfigValue] = ()
 ) -> Experiment:
     """The experiment in a mapping of config keys, as a config file would hold them.
 
     Args:
         data: Sections and keys with typed values.
-        name: What error messages call the mapping.
         values: Typed values of keys, which win over ``data``.
 
     Raises:
-        ConfigError: a line per mistake: name, key, value, what was expected.
+        ConfigError: a line per mistake: ``config``, key, value, what was expected.
     """
-    return _experiment(ConfigDocument(name, plain_data(data, name)), list(map(override_of, values)))
+    document = ConfigDocument("config", plain_data(data, "config"))
+    return _experiment(document, list(map(override_of, values)))
 
 
 def _experiment(document: ConfigDocument, overrides: Sequence[Override]) -> Experiment:

@@ -13,13 +13,14 @@ from pydantic_core import ErrorDetails
 
 from torchscale.catalog.models import MODELS
 from torchscale.config.experiment import Experiment, KeyProblems
-from torchscale.config.other_names import EARLIER_KEYS, SAME_PRECISIONS
+from torchscale.config.other_names import OTHER_KEYS, SAME_PRECISIONS
 from torchscale.config.strategy import STRATEGIES
 from torchscale.config.yaml_reader import Data, KeyPath
 from torchscale.util.units import parse_duration
 from torchscale.util.words import did_you_mean, folded
 
-_NUMBER_AS_TEXT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]{1,2}")
+EXPONENTIAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]{1,2}")
+"""A number that YAML may read as text."""
 _LIST_AS_TEXT = re.compile(r"[\w.:-]+( *, *[\w.:-]+)+")
 _EXPECTED = {
     "int_type": "a whole number",
@@ -31,7 +32,14 @@ _EXPECTED = {
     "dict_type": "a mapping of keys to values",
     "model_type": "a mapping of keys to values",
     "tuple_type": "a list",
+    "greater_than_equal": "a number of at least {ge}",
+    "greater_than": "a number above {gt}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
+    "literal_error": "{expected}",
+    "union_tag_invalid": "{expected_tags}",
 }
+"""Kind of pydantic's error → what was expected, with the values of its context."""
 _MODELS_LISTED = "; see `torchscale docs names models`, or use package.module:function"
 _MAX_VALUE_CHARACTERS = 60
 """A message with file, key and expectation then still fits on two lines of a terminal."""
@@ -67,8 +75,8 @@ def unknown_model(name: str) -> str:
 def nearest_key(dotted_key: str, siblings: Collection[str]) -> str:
     """A suggestion: what a key of other tools is called here, the section where a key of that name
     belongs, or a similar key of the same section."""
-    if dotted_key in EARLIER_KEYS:
-        return f"; write {EARLIER_KEYS[dotted_key]!r}"
+    if dotted_key in OTHER_KEYS:
+        return f"; write {OTHER_KEYS[dotted_key]!r}"
     key = dotted_key.rpartition(".")[2]
     for dotted in dotted_keys():
         name = dotted.rpartition(".")[2]
@@ -180,7 +188,7 @@ def _hint(value: Data, expected: str, group: list[ErrorDetails]) -> str:
         if expected == "text" and type(value) in (int, float):
             return f"; quote it to make it text: '{value}'"
         return ""
-    if _NUMBER_AS_TEXT.fullmatch(value) and "number" in expected:
+    if EXPONENTIAL.fullmatch(value) and "number" in expected:
         plain = f"{float(value):g} or {_with_point(value)}"
         if "whole" in expected:
             plain = f"{float(value):.0f}"
@@ -228,30 +236,19 @@ def _with_value(text: str, value: Data) -> str:
 
 
 def _expectation(details: ErrorDetails) -> str:
-    kind, context = details["type"], details.get("ctx", {})
-    bounds = {
-        "greater_than_equal": ("ge", "a number of at least"),
-        "greater_than": ("gt", "a number above"),
-        "less_than": ("lt", "a number below"),
-        "less_than_equal": ("le", "a number of at most"),
-    }
-    if kind in bounds:
-        key, bound = bounds[kind]
-        if isinstance(context[key], float):
-            return f"{bound} {context[key]:g}"
-        return f"{bound} {context[key]}"
-    if kind == "literal_error":
-        return str(context["expected"])
-    if kind == "union_tag_invalid":
-        return str(context["expected_tags"])
-    return _EXPECTED.get(kind, details["msg"])
+    expected = _EXPECTED.get(details["type"])
+    if expected is None:
+        return details["msg"]
+    context = details.get("ctx", {})
+    return expected.format_map(
+        {key: f"{it:g}" if isinstance(it, float) else it for key, it in context.items()}
+    )
 
 
 def _literals(details: ErrorDetails) -> list[str]:
-    where = {"literal_error": "expected", "union_tag_invalid": "expected_tags"}.get(details["type"])
-    if where is None:
+    if details["type"] not in ("literal_error", "union_tag_invalid"):
         return []
-    return re.findall(r"'([^']*)'", str(details.get("ctx", {}).get(where, "")))
+    return re.findall(r"'([^']*)'", _expectation(details))
 
 
 def _with_point(number: str) -> str:

@@ -1,10 +1,10 @@
-"""What other tools and earlier versions call keys and precisions of a config."""
+"""What other tools call keys and precisions of a config."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-EARLIER_KEYS: Mapping[str, str] = {
+OTHER_KEYS: Mapping[str, str] = {
     "experiment": "experiment_name",
     "experiment.name": "experiment_name",
     "name": "experiment_name",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchscale.config.messages import dotted_keys, nearest_key, shortened_value, shown
-from torchscale.config.other_names import EARLIER_KEYS
+from torchscale.config.other_names import OTHER_KEYS
 from torchscale.config.plain_data import plain_data
 from torchscale.config.values import ConfigValue
 from torchscale.config.yaml_reader import MAX_DEPTH, Data, KeyPath, format_path, read_yaml
@@ -150,8 +150,8 @@ def _check_key(name: str, argument: str, value: str, known_options: Sequence[str
         return
     shown_name = argument.partition("=")[0]
     folded = name.replace("-", "_")
-    if folded in EARLIER_KEYS:
-        typed = shlex.quote(*redact_arguments([f"--{EARLIER_KEYS[folded]}={value}"]))
+    if folded in OTHER_KEYS:
+        typed = shlex.quote(*redact_arguments([f"--{OTHER_KEYS[folded]}={value}"]))
         raise UsageError(
             f"{shown_name}: no such option or config key", hint=one_line(f"write {typed}")
         )

@@ -1,25 +1,19 @@
-"""A config of another tool, or of an earlier version, with the keys that they have here."""
+"""A config of another tool with the keys that they have here."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from torchscale.config.dump import to_yaml_text
-from torchscale.config.messages import (
-    dotted_keys,
-    keys_of,
-    nearest_key,
-)
-from torchscale.config.other_names import EARLIER_KEYS, SAME_PRECISIONS
+from torchscale.config.messages import EXPONENTIAL, dotted_keys, keys_of, nearest_key
+from torchscale.config.other_names import OTHER_KEYS, SAME_PRECISIONS
 from torchscale.config.yaml_reader import MAX_WHOLE, Data, KeyPath, format_path
 from torchscale.util.text import one_line
 
 _PRECISION = ("training", "precision")
 _NAMED = 3
 """Keys that the first line names; all are listed."""
-_EXPONENTIAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]{1,2}")
 
 
 @dataclass
@@ -91,7 +85,7 @@ class Translation:
 def translated(data: Mapping[str, Data]) -> Translation:
     """Move every key of a config to its place here.
 
-    Names are taken from the table of earlier keys, or are those of a single key here. A key that
+    Names are taken from the table of other names, or are those of a single key here. A key that
     only resembles one is left out: what it meant is not known.
     """
     translation = Translation()
@@ -128,10 +122,10 @@ def _is_known(path: KeyPath) -> bool:
 
 def _target(key: str) -> KeyPath | None:
     name = key.rpartition(".")[2]
-    if key in EARLIER_KEYS:
-        return tuple(EARLIER_KEYS[key].split("."))
-    earlier = {here for there, here in EARLIER_KEYS.items() if there.rpartition(".")[2] == name}
-    same = earlier or {known for known in dotted_keys() if known.rpartition(".")[2] == name}
+    if key in OTHER_KEYS:
+        return tuple(OTHER_KEYS[key].split("."))
+    renamed = {here for there, here in OTHER_KEYS.items() if there.rpartition(".")[2] == name}
+    same = renamed or {known for known in dotted_keys() if known.rpartition(".")[2] == name}
     if len(same) == 1:
         return tuple(same.pop().split("."))
     return None
@@ -174,7 +168,7 @@ def _value(path: KeyPath, value: Data) -> Data:
 
 def number_of(text: str) -> Data:
     """``1e-3`` as a number, which YAML reads as text; any other text as it is."""
-    if not _EXPONENTIAL.fullmatch(text):
+    if not EXPONENTIAL.fullmatch(text):
         return text
     number = float(text)
     if number.is_integer() and abs(number) <= MAX_WHOLE:

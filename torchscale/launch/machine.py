@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from torchscale.errors import MachineError
 from torchscale.schema.node.environment import Environment
 from torchscale.schema.node.machine import Machine
+from torchscale.util.control_groups import read_text
 from torchscale.util.extras import require
 from torchscale.util.interpreter import module_command
 from torchscale.util.nvml import Driver
@@ -104,9 +105,9 @@ def usable_cores(
     allowed = sorted(_allowed_cpus() or range(os.cpu_count() or 1))
     cores: dict[str, int] = {}
     for cpu in allowed:
-        siblings = _read(system_cpus / f"cpu{cpu}" / "topology" / "thread_siblings_list") or str(
-            cpu
-        )
+        siblings = read_text(
+            system_cpus / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        ) or str(cpu)
         cores.setdefault(siblings, cpu)
     limit = _quota(quota_file)
     chosen = tuple(cores.values())
@@ -128,7 +129,9 @@ def node_cores(system_nodes: Path = _SYSTEM_NODES) -> dict[int, tuple[int, ...]]
     allowed = _allowed_cpus()
     nodes: dict[int, tuple[int, ...]] = {}
     for path in sorted(system_nodes.glob("node[0-9]*")):
-        usable = tuple(cpu for cpu in _parse_cpu_list(_read(path / "cpulist")) if cpu in allowed)
+        usable = tuple(
+            cpu for cpu in _parse_cpu_list(read_text(path / "cpulist")) if cpu in allowed
+        )
         if usable:
             nodes[int(path.name.removeprefix("node"))] = usable
     return nodes
@@ -177,14 +180,7 @@ def _command() -> tuple[str, ...]:
 
 def _quota(path: Path) -> int | None:
     """Whole CPUs of a cgroup v2 quota; ``None`` without one."""
-    parts = _read(path).split()
+    parts = read_text(path).split()
     if len(parts) != 2 or not all(part.isdigit() for part in parts):
         return None
     return int(parts[0]) // int(parts[1])
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

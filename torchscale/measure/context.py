@@ -128,12 +128,9 @@ def plan_run(
     )
 
 
-def timestamped(name: str, parent: Path = RESULTS) -> Path:
+def timestamped(name: str) -> Path:
     """A folder of its own for every run of a command: ``results/collectives-20260102-030405``."""
-    moment = f"{datetime.now():%Y%m%d-%H%M%S}"
-    if name:
-        return parent / f"{name}-{moment}"
-    return parent / moment
+    return RESULTS / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 @contextmanager

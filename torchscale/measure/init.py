@@ -105,8 +105,8 @@ def write_example(path: Path, name: str, *, force: bool = False) -> None:
 
 
 def write_translation(path: Path, source: Path, *, force: bool = False) -> Translation:
-    """Write a config of another tool, or of an earlier version, with the keys of this one. It
-    loads; its own comments are lost.
+    """Write a config of another tool with the keys of this one. It loads; its own comments are
+    lost.
 
     Args:
         path: Where to write it.

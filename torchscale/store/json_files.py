@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 
 from torchscale.errors import FILE_SYSTEM_HINT, FileSystemError, StoreError
 from torchscale.schema.base import SCHEMA_VERSION
-from torchscale.schema.launch.earlier import in_current_form
 from torchscale.util.files import read_bounded
 from torchscale.util.redaction import redact_model
 
@@ -97,10 +96,7 @@ def read_model(root: Path, path: Path, model: type[M], *, keys_once: bool = Fals
         refused = _refused_version(_version_in(text))
         if refused is not None:
             raise OtherVersionError(f"{name()}: {refused}") from error
-        earlier = _of_earlier_form(text, model)
-        if earlier is None:
-            raise damaged(first_mistake(error)) from error
-        content = earlier
+        raise damaged(first_mistake(error)) from error
     # The form may fit where the meaning does not.
     refused = _refused_version(getattr(content, "schema_version", SCHEMA_VERSION))
     if refused is not None:
@@ -128,14 +124,6 @@ def read_lines(root: Path, path: Path, model: type[M]) -> tuple[M, ...]:
         except ValidationError:
             continue
     return tuple(contents)
-
-
-def _of_earlier_form(text: bytes, model: type[M]) -> M | None:
-    """What an earlier version of this format wrote; ``None`` for what is damaged."""
-    try:
-        return model.model_validate_json(json.dumps(in_current_form(json.loads(text))))
-    except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
-        return None
 
 
 def _repeated_key(text: bytes) -> str | None:

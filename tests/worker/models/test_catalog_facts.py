@@ -3,22 +3,21 @@ weights)."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 
 import pytest
 
 from tests.campaign import cases
 from torchscale.catalog.models import MODELS, OptionValue
-from torchscale.worker.measure.flops import forward_flops
+from torchscale.worker.measure.flops import count_flops
+from torchscale.worker.models import module_of
 from torchscale.worker.models.interface import Workload
 
 
 def build(name: str, **options: OptionValue) -> Workload:
     facts = MODELS[name]
-    family = importlib.import_module(f"torchscale.worker.models.{facts.family}")
     given: Mapping[str, OptionValue] = {**facts.options, **options}
-    workload = family.build(name, given)
+    workload = module_of(facts).build(name, given)
     assert isinstance(workload, Workload)
     return workload
 
@@ -60,7 +59,7 @@ def test_parameters_and_flops(name: str) -> None:
         built.append(build(name))
         return built[0]
 
-    assert forward_flops(build_once) == facts.forward_flops
+    assert count_flops(build_once).forward == facts.forward_flops
     (workload,) = built
     assert sum(parameter.numel() for parameter in workload.module.parameters()) == facts.parameters
     assert all(parameter.requires_grad for parameter in workload.module.parameters())
@@ -119,7 +118,7 @@ def test_heads_of_encoder_decoders_are_as_wide_as_published(name: str) -> None:
 def test_published_flops_of_bert() -> None:
     """MobileBERT's table 1 (Sun et al., 2020): 22.5 GFLOP for BERT-base without its head at 128
     tokens."""
-    with_head = forward_flops(lambda: build("bert-base", sequence_length=128))
+    with_head = count_flops(lambda: build("bert-base", sequence_length=128)).forward
     head = 2 * 128 * (768 * 768 + 768 * 30522)
     assert with_head - head == pytest.approx(22.5e9, rel=0.02)
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from tests.factories import cells, experiment
 from torchscale.catalog.models import CONTEXT, find_model, is_import_path
-from torchscale.worker.measure.flops import forward_flops
+from torchscale.worker.measure.flops import count_flops
 from torchscale.worker.models import build_workload
 from torchscale.worker.models.interface import Workload
 
@@ -350,7 +350,7 @@ def test_a_models_own_loss_flops_and_plan(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.forward_keys == frozenset({"x"})
     assert torch.isfinite(loss(found))
     assert found.tokens_per_sample == 4
-    assert forward_flops(lambda: workload("own_net:build")) == 123.0
+    assert count_flops(lambda: workload("own_net:build")).forward == 123.0
     assert found.tensor is not None
     assert found.tensor.heads == 2
     assert found.pipeline is None

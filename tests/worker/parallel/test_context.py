@@ -52,10 +52,10 @@ os._exit(0)
 
 GPT2 = """
 from torch import nn
-from torchscale.worker.models import gpt2
+from torchscale.worker.models import published
 
 def build():
-    made = gpt2.build("tiny-gpt2", {"sequence_length": 16})
+    made = published.build("tiny-gpt2", {"sequence_length": 16})
     for part in made.module.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.0  # several ranks would draw other numbers than one

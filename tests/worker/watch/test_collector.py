@@ -7,13 +7,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from torchscale.features.watch.job.run import TIMING_VARIABLE, watching_environment
 from torchscale.features.watch.job.stream import Names, RankStream
 from torchscale.schema.base import SCHEMA_VERSION
-from torchscale.schema.watch.rank import COLLECTOR_FORMAT, RankFacts, RankUse
+from torchscale.schema.watch.rank import RankFacts, RankUse
 from torchscale.worker.watch import facts, recorder
 from torchscale.worker.watch.collector import DUMP_VERSION, FORMAT, Collector
 
@@ -202,7 +203,7 @@ def test_a_request_is_answered_with_stacks(tmp_path: Path) -> None:
 
 
 def test_versions_are_those_that_the_reader_expects() -> None:
-    assert FORMAT == COLLECTOR_FORMAT
+    assert get_args(RankFacts.model_fields["format"].annotation) == (FORMAT,)
     assert DUMP_VERSION == SCHEMA_VERSION
     assert TIMING_VARIABLE == recorder.TIMING_VARIABLE
 

@@ -62,20 +62,13 @@ class NoisySeries:
     variances: tuple[float, ...] = ()
 
 
-def change_points(
-    series: Sequence[NoisySeries],
-    *,
-    rate: float = FALSE_DISCOVERY_RATE,
-    min_length: int = MIN_LENGTH,
-) -> list[tuple[int, ...]]:
+def change_points(series: Sequence[NoisySeries]) -> list[tuple[int, ...]]:
     """The places of each series where a new level begins: indices of the first value of it,
     ascending.
 
     Args:
         series: All series that are looked at together; that there are many of them makes none more
             likely to be called changed.
-        rate: The share of false ones among the change points.
-        min_length: Fewest values on either side of a change point.
 
     Raises:
         ValueError: a logarithm or a variance is not finite.
@@ -84,21 +77,16 @@ def change_points(
     found: list[set[int]] = [set() for _ in series]
     segments = [(number, 0, len(one.logs)) for number, one in enumerate(series)]
     while segments:
-        testable = [segment for segment in segments if segment[2] - segment[1] >= 2 * min_length]
-        splits = [
-            _best_split(prepared[number], start, end, min_length) for number, start, end in testable
-        ]
-        rejected = _rejected(splits, rate)
+        testable = [segment for segment in segments if segment[2] - segment[1] >= 2 * MIN_LENGTH]
+        splits = [_best_split(prepared[number], start, end) for number, start, end in testable]
+        rejected = _rejected(splits)
         places = [split.place for split in splits]
         segments = []
         for (number, start, end), place, changed in zip(testable, places, rejected, strict=True):
             if changed:
                 found[number].add(place)
                 segments += [(number, start, place), (number, place, end)]
-    return [
-        _confirmed(one, sorted(places), rate, min_length)
-        for one, places in zip(prepared, found, strict=True)
-    ]
+    return [_confirmed(one, sorted(places)) for one, places in zip(prepared, found, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -150,12 +138,12 @@ class _Split:
     so by chance."""
 
     def __init__(
-        self, scores: _Array, weights: _Array | None, place: int, statistic: float, min_length: int
+        self, scores: _Array, weights: _Array | None, place: int, statistic: float
     ) -> None:
         self.place = place
         self.larger = self.done = 0
         self._scores, self._weights = scores, weights
-        self._statistic, self._min_length = statistic, min_length
+        self._statistic = statistic
         self._random = np.random.default_rng(_SEED)
 
     @property
@@ -177,7 +165,7 @@ class _Split:
             rows = min(count, _BLOCK)
             largest = np.zeros(rows)
             scores, weights = self._permuted(rows)
-            for differences in _differences(scores, weights, self._min_length):
+            for differences in _differences(scores, weights):
                 np.maximum(largest, differences.max(axis=1), out=largest)
             self.larger += int((largest >= bound).sum())
             self.done += rows
@@ -190,45 +178,45 @@ class _Split:
         return self._scores[order], self._weights[order]
 
 
-def _rejected(splits: Sequence[_Split], rate: float) -> list[bool]:
+def _rejected(splits: Sequence[_Split]) -> list[bool]:
     """Whether each split is significant; permutations are spent on those alone that may be."""
     rejected = [False] * len(splits)
-    for wanted in (*_STAGES, min(_MAX_PERMUTATIONS, int(2 * len(splits) / rate))):
+    for wanted in (*_STAGES, min(_MAX_PERMUTATIONS, int(2 * len(splits) / FALSE_DISCOVERY_RATE))):
         for split, decided in zip(splits, rejected, strict=True):
             if not decided:
                 split.permute(wanted - split.done)
-        rejected = _benjamini_hochberg([split.probability for split in splits], rate)
+        rejected = _benjamini_hochberg([split.probability for split in splits])
     return rejected
 
 
-def _best_split(series: _Prepared, start: int, end: int, min_length: int) -> _Split:
+def _best_split(series: _Prepared, start: int, end: int) -> _Split:
     scores, weights = series.scores(start, end), series.weights[start:end]
     unequal = rows = None
     if np.ptp(weights):
         unequal, rows = weights, weights[None, :]
-    best, largest = min_length, -1.0
-    for differences in _differences(scores[None, :], rows, min_length):
+    best, largest = MIN_LENGTH, -1.0
+    for differences in _differences(scores[None, :], rows):
         place = int(differences[0].argmax())
         if differences[0, place] > largest:
             # All scales are symmetric: their places begin as far from the start as they stop before
             # the end.
             best = place + (len(scores) + 1 - differences.shape[1]) // 2
             largest = float(differences[0, place])
-    return _Split(scores, unequal, start + best, largest, min_length)
+    return _Split(scores, unequal, start + best, largest)
 
 
-def _differences(scores: _Array, weights: _Array | None, min_length: int) -> Iterator[_Array]:
+def _differences(scores: _Array, weights: _Array | None) -> Iterator[_Array]:
     """Standardized differences of the (weighted) means before and after each place, for rows of
-    scores. First of all values, from ``min_length`` to ``min_length`` before the end; then of
-    windows of 2, 4, 8 … × ``min_length`` on either side. Shape of each (rows, places)."""
+    scores. First of all values, from ``MIN_LENGTH`` to ``MIN_LENGTH`` before the end; then of
+    windows of 2, 4, 8 … × ``MIN_LENGTH`` on either side. Shape of each (rows, places)."""
     length = scores.shape[1]
     if weights is None:
         sums, sizes = _sums(scores), _sums(np.ones((1, length)))
     else:
         sums, sizes = _sums(scores * weights), _sums(weights)
-    inner = slice(min_length, length + 1 - min_length)
+    inner = slice(MIN_LENGTH, length + 1 - MIN_LENGTH)
     yield _standardized(sums[:, inner], sums[:, -1:], sizes[:, inner], sizes[:, -1:])
-    window = 2 * min_length
+    window = 2 * MIN_LENGTH
     while 2 * window <= length:
         first, middle, last = (
             slice(None, -2 * window),
@@ -256,15 +244,15 @@ def _standardized(part: _Array, whole: _Array, part_size: _Array, whole_size: _A
     return result
 
 
-def _benjamini_hochberg(probabilities: Sequence[float], rate: float) -> list[bool]:
-    """Which hypotheses are rejected with at most this share of false rejections."""
+def _benjamini_hochberg(probabilities: Sequence[float]) -> list[bool]:
+    """Which hypotheses are rejected with at most that share of false rejections."""
     order = sorted(range(len(probabilities)), key=lambda index: probabilities[index])
     count = len(order)
     last = max(
         (
             rank
             for rank, index in enumerate(order, 1)
-            if probabilities[index] <= rate * rank / count
+            if probabilities[index] <= FALSE_DISCOVERY_RATE * rank / count
         ),
         default=0,
     )
@@ -272,28 +260,25 @@ def _benjamini_hochberg(probabilities: Sequence[float], rate: float) -> list[boo
     return [index in rejected for index in range(count)]
 
 
-def _confirmed(
-    series: _Prepared, places: Sequence[int], rate: float, min_length: int
-) -> tuple[int, ...]:
+def _confirmed(series: _Prepared, places: Sequence[int]) -> tuple[int, ...]:
     """Places that are also significant between their neighbours alone. An early split may have been
     near a change and not at it; once the change itself is found too, the first is none."""
-    kept = _refined(series, places, min_length)
+    kept = _refined(series, places)
     while len(kept) > 1:  # a single one was tested like this when it was found
         bounds = [0, *kept, len(series.values)]
         splits = [
-            _best_split(series, start, end, min_length)
-            for start, end in zip(bounds, bounds[2:], strict=False)
+            _best_split(series, start, end) for start, end in zip(bounds, bounds[2:], strict=False)
         ]
         for split in splits:
             split.permute(_STAGES[-1])
         weakest = max(range(len(kept)), key=lambda number: splits[number].probability)
-        if splits[weakest].probability <= rate:
+        if splits[weakest].probability <= FALSE_DISCOVERY_RATE:
             break
-        kept = _refined(series, [*kept[:weakest], *kept[weakest + 1 :]], min_length)
+        kept = _refined(series, [*kept[:weakest], *kept[weakest + 1 :]])
     return tuple(kept)
 
 
-def _refined(series: _Prepared, places: Sequence[int], min_length: int) -> list[int]:
+def _refined(series: _Prepared, places: Sequence[int]) -> list[int]:
     """Each place again, between its neighbours alone: where it was found, later changes were still
     in the segment (Bai 1997)."""
     refined = list(places)
@@ -305,5 +290,5 @@ def _refined(series: _Prepared, places: Sequence[int], min_length: int) -> list[
             end = refined[number + 1]
         else:
             end = len(series.values)
-        refined[number] = _best_split(series, start, end, min_length).place
+        refined[number] = _best_split(series, start, end).place
     return refined

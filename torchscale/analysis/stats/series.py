@@ -33,23 +33,19 @@ def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
     return float(stdtrit(degrees_of_freedom, probability))
 
 
-def relative_half_width(values: Sequence[float], confidence: float = 0.95) -> float | None:
-    """Half-width of the t-interval of the mean, as a share of the mean.
+def relative_half_width(values: Sequence[float]) -> float | None:
+    """Half-width of the 95 % t-interval of the mean, as a share of the mean.
 
-    The interval takes the values as independent: at a lag-1 autocorrelation of 0.8 a nominal 95 %
-    covers about 85 %.
+    It takes the values as independent: at a lag-1 autocorrelation of 0.8 a nominal 95 % covers
+    about 85 %.
 
     Returns:
         ``None`` for fewer than two values or a mean that is not positive.
     """
     if len(values) < 2:
         return None
-    mean = math.fsum(values) / len(values)
-    if mean <= 0:
-        return None
-    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    quantile = student_t_quantile(0.5 + confidence / 2, len(values) - 1)
-    return quantile * math.sqrt(variance / len(values)) / mean
+    mean, half = mean_interval(values)
+    return half / mean if half is not None and mean > 0 else None
 
 
 def geometric_mean(values: Sequence[float]) -> float:
@@ -66,8 +62,8 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
-def geometric_half_width(values: Sequence[float], confidence: float = 0.95) -> float | None:
-    """Half-width of the interval of the geometric mean, as a share of it: the t-interval of the
+def geometric_half_width(values: Sequence[float]) -> float | None:
+    """Half-width of the 95 % interval of the geometric mean, as a share of it: the t-interval of the
     mean logarithm, its upper end. Of launches, whose ratios are compared.
 
     Returns:
@@ -78,7 +74,7 @@ def geometric_half_width(values: Sequence[float], confidence: float = 0.95) -> f
     """
     if len(values) < 2:
         return None
-    _, half = mean_interval([math.log(value) for value in values], confidence)
+    _, half = mean_interval([math.log(value) for value in values])
     if half is None:
         return None
     return math.expm1(min(half, _LARGEST_LOG))

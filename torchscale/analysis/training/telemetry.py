@@ -44,7 +44,7 @@ def digest_telemetry(
         return None
     seconds = end - start
     problem = ""
-    uses = tuple(_gpu_use(uuid, readings, inside, start, end) for uuid in _uuids(inside))
+    uses = tuple(_gpu_use(uuid, readings, inside, start, end) for uuid in gpu_uuids(inside))
     if len(gpus) > len(uses):
         problem = _NO_GPU
     return Telemetry(
@@ -86,7 +86,8 @@ def _gpu_joules(use: GpuUse, seconds: float) -> float | None:
     return use.power_watts * seconds
 
 
-def _uuids(readings: Sequence[Reading]) -> list[str]:
+def gpu_uuids(readings: Sequence[Reading]) -> list[str]:
+    """GPUs that were read, once each."""
     return list(dict.fromkeys(gpu.uuid for reading in readings for gpu in reading.gpus))
 
 

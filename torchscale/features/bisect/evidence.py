@@ -20,7 +20,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.features.bisect.hypotheses import Hypothesis
+from torchscale.features.bisect.hypotheses import Hypothesis, share_of_slow
 
 Array = NDArray[np.float64]
 
@@ -112,11 +112,7 @@ class Evidence:
 
     def is_slow(self, environment: int) -> float:
         """The probability that an environment is slower than the first."""
-        return sum(
-            share
-            for share, one in zip(self.shares, self.hypotheses, strict=True)
-            if one.is_slow(environment)
-        )
+        return share_of_slow(self.hypotheses, self.shares, environment)
 
     def cost(self, hypothesis: Hypothesis, effect: int = 0) -> Cost:
         """One of the costs of an answer, if it is the true one."""

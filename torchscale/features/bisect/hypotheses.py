@@ -52,6 +52,15 @@ class Hypothesis:
         return any(effect[environment] for effect in self.effects)
 
 
+def share_of_slow(
+    hypotheses: Sequence[Hypothesis], shares: Sequence[float], environment: int
+) -> float:
+    """The probability of all answers together that say that an environment is slow."""
+    return sum(
+        share for share, one in zip(shares, hypotheses, strict=True) if one.is_slow(environment)
+    )
+
+
 def steps(environments: int) -> tuple[Hypothesis, ...]:
     """The first slow one of environments in order, of which the first is good and the last bad."""
     places = range(1, environments)

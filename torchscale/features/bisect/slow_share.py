@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from torchscale.features.bisect.hypotheses import Hypothesis
+from torchscale.features.bisect.hypotheses import Hypothesis, share_of_slow
 
 _RARELY = (1.0, 19.0)
 """Of a good environment: a launch in twenty is expected to be slow for another reason."""
@@ -59,11 +59,7 @@ class SlowShares:
 
     def is_slow(self, environment: int) -> float:
         """The probability that an environment has slow launches as the bad end has."""
-        return sum(
-            share
-            for share, one in zip(self.shares, self.hypotheses, strict=True)
-            if one.is_slow(environment)
-        )
+        return share_of_slow(self.hypotheses, self.shares, environment)
 
     def differ(self) -> bool:
         """Whether slow launches are more frequent at the bad end, by launches of both ends: the

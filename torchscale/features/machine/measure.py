@@ -104,14 +104,14 @@ def measure_collectives(
         OutputError: it cannot be written.
     """
     directory = output_dir or timestamped("collectives")
-
-    def outcome(summary: RunSummary, plan: Plan, interrupted: bool) -> CollectivesOutcome:
-        cells = _planned(summary.collectives, plan)
-        return CollectivesOutcome(
-            directory, cells, interrupted, replace(summary, in_plan_order=cells)
-        )
-
-    return _measure(experiment, directory, observer, outcome, node=node)
+    return _measure(
+        experiment,
+        directory,
+        observer,
+        lambda summary: summary.collectives,
+        CollectivesOutcome,
+        node=node,
+    )
 
 
 def measure_hardware(
@@ -120,14 +120,9 @@ def measure_hardware(
     """Measure peak rates: matmul, memory and copy bandwidth, disk. Arguments and errors as
     :func:`measure_collectives`."""
     directory = output_dir or timestamped("hardware")
-
-    def outcome(
-        summary: RunSummary, plan: Plan, interrupted: bool
-    ) -> MachineOutcome[HardwareSummary]:
-        cells = _planned(summary.hardware, plan)
-        return MachineOutcome(directory, cells, interrupted, replace(summary, in_plan_order=cells))
-
-    return _measure(experiment, directory, observer, outcome)
+    return _measure(
+        experiment, directory, observer, lambda summary: summary.hardware, MachineOutcome
+    )
 
 
 def measure_memory(
@@ -136,14 +131,7 @@ def measure_memory(
     """Measure the memory of training steps beside its prediction. Arguments and errors as
     :func:`measure_collectives`."""
     directory = output_dir or timestamped("memory")
-
-    def outcome(
-        summary: RunSummary, plan: Plan, interrupted: bool
-    ) -> MachineOutcome[MemorySummary]:
-        cells = _planned(summary.memory, plan)
-        return MachineOutcome(directory, cells, interrupted, replace(summary, in_plan_order=cells))
-
-    return _measure(experiment, directory, observer, outcome)
+    return _measure(experiment, directory, observer, lambda summary: summary.memory, MachineOutcome)
 
 
 def plan_machine(
@@ -194,13 +182,14 @@ def _measure(
     experiment: Experiment,
     directory: Path,
     observer: Observer,
-    make: Callable[[RunSummary, Plan, bool], Outcome],
+    of_kind: Callable[[RunSummary], Iterable[S]],
+    make: Callable[[Path, tuple[S, ...], bool, RunSummary], Outcome],
     *,
     node: ClusterNode | None = None,
 ) -> Outcome:
     """Measure the plan's cells anew into a folder, which keeps its other cells; earlier launches of
-    the same cells are set aside. ``make`` makes the outcome of the summary, the plan, and whether
-    it was interrupted."""
+    the same cells are set aside. ``make`` makes the outcome of the folder, its cells ``of_kind``
+    that the plan has, whether it was interrupted, and the summary of these cells alone."""
     planned = plan_machine(experiment, observer, directory)
     plan = planned.plan
     with measuring(directory) as stop:
@@ -216,7 +205,9 @@ def _measure(
                 observer, plan.device, len(pending), experiment.benchmark.repeats
             ) as listener:
                 summary = sweep.run(pending, listener, stop)
-            outcome = make(summary, plan, stop.asked)
+            cells = _planned(of_kind(summary), plan)
+            shown = replace(summary, in_plan_order=cells)
+            outcome = make(directory, cells, stop.asked, shown)
             if nodes is not None:
                 nodes.conclude(outcome.exit_code, stop.asked)
             return outcome

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.analysis.training.telemetry import gpu_uuids
 from torchscale.analysis.training.throughput import batch_step_seconds
 from torchscale.report.document import (
     AnyChart,
@@ -134,7 +135,7 @@ def _telemetry(title: str, detail: LaunchDetail) -> list[Chart]:
     busy = [_line("CPUs", readings, zero, lambda reading: reading.cpu_busy, 100)]
     busy += [
         _line(f"GPU {uuid[:12]}", readings, zero, _of_gpu(uuid, lambda gpu: gpu.busy), 100)
-        for uuid in spread_out(_uuids(readings), MAX_LINES - 1)
+        for uuid in spread_out(gpu_uuids(readings), MAX_LINES - 1)
     ]
     charts = [_telemetry_chart(title, "busy", "busy, %", busy, window)]
     pickers: tuple[tuple[str, str, Callable[[GpuReading], float | None], float], ...] = (
@@ -145,7 +146,7 @@ def _telemetry(title: str, detail: LaunchDetail) -> list[Chart]:
     for what, label, pick, scale in pickers:
         lines = [
             _line(f"GPU {uuid[:12]}", readings, zero, _of_gpu(uuid, pick), scale)
-            for uuid in spread_out(_uuids(readings), MAX_LINES - 1)
+            for uuid in spread_out(gpu_uuids(readings), MAX_LINES - 1)
         ]
         if what == "clock":
             lines.append(_throttled(readings, zero))
@@ -173,10 +174,6 @@ def _telemetry_chart(
         series=(*known, *edges),
         markers=False,
     )
-
-
-def _uuids(readings: Sequence[Reading]) -> list[str]:
-    return list(dict.fromkeys(gpu.uuid for reading in readings for gpu in reading.gpus))
 
 
 def _of_gpu(

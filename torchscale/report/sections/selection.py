@@ -33,11 +33,6 @@ def shown_panels(summary: RunSummary) -> tuple[tuple[str, tuple[Line, ...]], ...
     return tuple((title, tuple(spread_out(lines, MAX_LINES))) for title, lines in found)
 
 
-def panel_count(summary: RunSummary) -> int:
-    """Panels there would be without a limit."""
-    return len(panels(summary.measured))
-
-
 def selection_note(summary: RunSummary) -> str:
     """Which panels and lines are not drawn; empty where all are."""
     found = panels(summary.measured)

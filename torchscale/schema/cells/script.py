@@ -9,7 +9,6 @@ from typing import Literal
 from pydantic import Field
 
 from torchscale.config.script import (
-    BATCH,
     PRECISION,
     ScriptForm,
     ScriptSteps,
@@ -37,11 +36,6 @@ class Script(Frozen):
     form: ScriptForm
     text: str = Field(min_length=1)
     steps: ScriptSteps = "auto"
-
-    @property
-    def knows_batch(self) -> bool:
-        """Whether it is told its batch size, so that samples can be counted."""
-        return self._has(BATCH)
 
     @property
     def knows_precision(self) -> bool:

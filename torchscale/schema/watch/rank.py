@@ -9,7 +9,6 @@ from pydantic import Field
 
 from torchscale.schema.base import Count, EpochSeconds, Frozen, Name, NotNegative
 
-COLLECTOR_FORMAT = 1
 MOST_RANKS = 10_000_000
 """Numbers of ranks, and of attempts: no job has as many."""
 

@@ -36,16 +36,16 @@ it goes to. Which these are depends on the data, how many does not. The layers' 
 (``grouped_mm``) are counted by no table of torch's, and run on the meta device in bf16 alone."""
 
 
-def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> FlopCount:
+def count_flops(build: Callable[[], Workload]) -> FlopCount:
     """FLOPs and bytes of one sample's passes through the model that ``build`` returns, a
     multiply-add being two FLOPs.
 
     Counted on the meta device, where attention consists of plain matrix products (torch counts no
     FLOPs for the fused kernels of CPUs). Where the model defines ``flops_per_sample``, that is the
-    forward count, the backward count is twice that, and traffic is unknown. ``backward=False``
-    counts the forward pass only. Of layers of experts those that a token goes to count, and traffic
-    is unknown: whose weights a batch reads depends on the data. Where experts cannot be counted
-    (they are with transformers 5), the formula of the model's sizes stands in, if it has one.
+    forward count, the backward count is twice that, and traffic is unknown. Of layers of experts
+    those that a token goes to count, and traffic is unknown: whose weights a batch reads depends on
+    the data. Where experts cannot be counted (they are with transformers 5), the formula of the
+    model's sizes stands in, if it has one.
 
     Raises:
         UncountableError: what is computed depends on values, which there are none of.
@@ -62,9 +62,7 @@ def count_flops(build: Callable[[], Workload], *, backward: bool = True) -> Flop
         has_experts = _count_experts_of_each_token(workload.module)
         has_experts = has_experts or bool(expert_layers(workload.module))
         try:
-            few, many = (
-                _count(workload, samples, backward=backward) for samples in (_SAMPLES, 2 * _SAMPLES)
-            )
+            few, many = (_count(workload, samples) for samples in (_SAMPLES, 2 * _SAMPLES))
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             if workload.expected_flops is not None:
                 forward = workload.expected_flops
@@ -133,7 +131,7 @@ class _Count:
     blocks: float
 
 
-def _count(workload: Workload, samples: int, *, backward: bool) -> _Count:
+def _count(workload: Workload, samples: int) -> _Count:
     batch = workload.make_batch(samples, torch.Generator().manual_seed(0))
     batch = {name: tensor.to("meta") for name, tensor in batch.items()}
     forward, backward_counter, moved = (
@@ -144,9 +142,8 @@ def _count(workload: Workload, samples: int, *, backward: bool) -> _Count:
     with moved:
         with forward, _BlockCounter(repeated_blocks(workload.module), forward) as blocks:
             loss = workload.loss_of(workload.module(**workload.inputs(batch)), batch)
-        if backward:
-            with backward_counter:
-                loss.backward()  # type: ignore[no-untyped-call]
+        with backward_counter:
+            loss.backward()  # type: ignore[no-untyped-call]
     workload.module.zero_grad(set_to_none=True)
     flops = float(forward.get_total_flops()), float(backward_counter.get_total_flops())
     return _Count(*flops, float(moved.total), blocks.total)
@@ -178,11 +175,6 @@ class _BlockCounter:
 
     def _end(self, *_: object) -> None:
         self.total += float(self._counter.get_total_flops()) - self._began
-
-
-def forward_flops(build: Callable[[], Workload]) -> float:
-    """FLOPs of one sample's forward pass, a multiply-add being two."""
-    return count_flops(build, backward=False).forward
 
 
 class TrafficCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -1,4 +1,5 @@
-"""Models, one file per family; :func:`build_workload` builds the one that a cell names."""
+"""Models, one file per family, and one for those that transformers has; :func:`build_workload`
+builds the one that a cell names."""
 
 from __future__ import annotations
 
@@ -10,6 +11,9 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.hidden import reveal
 from torchscale.worker.models import custom
 from torchscale.worker.models.interface import Workload
+
+_PUBLISHED = frozenset({"bert", "gpt2", "llama", "resnet", "t5", "vit"})
+"""Families that ``published`` builds; it is slow to import."""
 
 
 def import_model(cell: TrainingCell) -> None:
@@ -24,7 +28,7 @@ def import_model(cell: TrainingCell) -> None:
     if facts is None:
         custom.resolve(cell.model)
     else:
-        _family(facts)
+        module_of(facts)
 
 
 def build_workload(cell: TrainingCell) -> Workload:
@@ -34,11 +38,16 @@ def build_workload(cell: TrainingCell) -> Workload:
         return custom.build(
             cell.model, {name: reveal(value) for name, value in cell.model_options.items()}
         )
-    family = _family(facts)
-    workload = family.build(cell.model, cell.model_options)
+    builder = module_of(facts)
+    workload = builder.build(cell.model, cell.model_options)
     assert isinstance(workload, Workload)  # noqa: S101 - narrows the dynamic import for the type checker
     return workload
 
 
-def _family(facts: ModelFacts) -> ModuleType:
-    return importlib.import_module(f"{__name__}.{facts.family}")
+def module_of(facts: ModelFacts) -> ModuleType:
+    """The module whose ``build`` makes a model, with all that it imports."""
+    if facts.family not in _PUBLISHED:
+        return importlib.import_module(f"{__name__}.{facts.family}")
+    published = importlib.import_module(f"{__name__}.published")
+    published.load(facts.family)
+    return published

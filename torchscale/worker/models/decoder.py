@@ -74,9 +74,7 @@ class Decoder(nn.Module):
     def __init__(self, hidden: int, layers: int, heads: int, vocabulary: int, length: int) -> None:
         super().__init__()
         self.embedding: nn.Module | None = nn.Embedding(vocabulary, hidden)
-        self.blocks = nn.ModuleDict(
-            {str(layer): Block(hidden, hidden // heads) for layer in range(layers)}
-        )
+        self.blocks = nn.ModuleDict({str(layer): Block(hidden, heads) for layer in range(layers)})
         self.norm: nn.Module | None = nn.LayerNorm(hidden, bias=False)
         self.head: nn.Module | None = nn.Linear(hidden, vocabulary, bias=False)
         self.loss = NextTokenLoss()
@@ -111,10 +109,10 @@ class Decoder(nn.Module):
 class Block(nn.Module):
     """Attention and feed-forward, each with a norm before it and a residual connection."""
 
-    def __init__(self, hidden: int, head_size: int) -> None:
+    def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(hidden, bias=False)
-        self.attention = Attention(hidden, head_size)
+        self.attention = Attention(hidden, heads, heads, hidden // heads)
         self.feed_forward_norm = nn.LayerNorm(hidden, bias=False)
         self.feed_forward = FeedForward(hidden)
 
@@ -127,16 +125,17 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal self-attention over the heads that this device holds."""
+    """Causal self-attention over the heads that this device holds; groups of heads may share keys and
+    values."""
 
-    def __init__(self, hidden: int, head_size: int) -> None:
+    def __init__(self, hidden: int, heads: int, kv_heads: int, head_size: int) -> None:
         super().__init__()
         self.head_size = head_size
-        self.query = nn.Linear(hidden, hidden, bias=False)
-        self.key = nn.Linear(hidden, hidden, bias=False)
-        self.value = nn.Linear(hidden, hidden, bias=False)
-        self.out = nn.Linear(hidden, hidden, bias=False)
-        self.mix = CausalAttention()
+        self.query = nn.Linear(hidden, heads * head_size, bias=False)
+        self.key = nn.Linear(hidden, kv_heads * head_size, bias=False)
+        self.value = nn.Linear(hidden, kv_heads * head_size, bias=False)
+        self.out = nn.Linear(heads * head_size, hidden, bias=False)
+        self.mix = CausalAttention(heads // kv_heads)
 
     def forward(
         self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None = None

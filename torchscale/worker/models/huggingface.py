@@ -67,9 +67,8 @@ def build(name: str, options: Mapping[str, OptionValue]) -> Workload:
         images = image_inputs(options, "pixel_values", "labels")
         config.num_labels, config.image_size = images.num_classes, images.image_size
         return Workload(_make(task, config), image_batches(images), images=images)
-    length = sequence_length(
-        options, getattr(config, "max_position_embeddings", None) or 2**31, str(path)
-    )
+    positions = getattr(config, "max_position_embeddings", None)
+    length = sequence_length(options, positions, str(path))
     module = _make(task, config)
     workload = Workload(module, token_batches(config.vocab_size, length), length)
     shape = shape_of_hf(config.to_dict())

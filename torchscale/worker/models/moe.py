@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from torchscale.catalog.experts import ExpertShape, shape_of_options
 from torchscale.catalog.models import OptionValue
-from torchscale.worker.models.decoder import stage_of
+from torchscale.worker.models.decoder import Attention, stage_of
 from torchscale.worker.models.experts import ExpertLayer, ExpertRouter, Experts
 from torchscale.worker.models.interface import (
     ContextSplit,
@@ -186,9 +186,8 @@ class Block(nn.Module):
 
     def __init__(self, shape: ExpertShape, feed_forward: nn.Module) -> None:
         super().__init__()
-        kind = LatentAttention if shape.kv_rank else Attention
         self.attention_norm = nn.RMSNorm(shape.hidden_size)
-        self.attention = kind(shape)
+        self.attention = _attention(shape)
         self.feed_forward_norm = nn.RMSNorm(shape.hidden_size)
         self.feed_forward = feed_forward
 
@@ -203,32 +202,6 @@ class Block(nn.Module):
             return x + self.feed_forward(normed), x.new_zeros(())
         out, balance = self.feed_forward(normed)
         return x + out, balance
-
-
-class Attention(nn.Module):
-    """Causal self-attention whose keys and values are shared by groups of heads."""
-
-    def __init__(self, shape: ExpertShape) -> None:
-        super().__init__()
-        hidden, size = shape.hidden_size, shape.head_size
-        self.head_size = size
-        self.mix = CausalAttention(shape.num_heads // shape.num_kv_heads)
-        self.query = nn.Linear(hidden, shape.num_heads * size, bias=False)
-        self.key = nn.Linear(hidden, shape.num_kv_heads * size, bias=False)
-        self.value = nn.Linear(hidden, shape.num_kv_heads * size, bias=False)
-        self.out = nn.Linear(shape.num_heads * size, hidden, bias=False)
-
-    def forward(
-        self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None = None
-    ) -> Tensor:
-        """``x`` (B, T, D) → (B, T, D); ``mask`` as in :class:`Block`."""
-        query, key, value = (
-            projection(x).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
-            for projection in (self.query, self.key, self.value)
-        )
-        query, key = rotate(query, cosines, sines), rotate(key, cosines, sines)
-        mixed = self.mix(query, key, value, mask=mask)
-        return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 class LatentAttention(nn.Module):
@@ -281,6 +254,12 @@ class GatedFeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """``x`` (B, T, D) → (B, T, D)."""
         return self.down(functional.silu(self.gate(x)) * self.up(x))  # type: ignore[no-any-return]
+
+
+def _attention(shape: ExpertShape) -> nn.Module:
+    if shape.kv_rank:
+        return LatentAttention(shape)
+    return Attention(shape.hidden_size, shape.num_heads, shape.num_kv_heads, shape.head_size)
 
 
 def _feed_forward(shape: ExpertShape, layer: int, balance: float, skew: float) -> nn.Module:

@@ -10,14 +10,14 @@ from torchscale.catalog.models import OptionValue
 from torchscale.worker.models.interface import BatchOfTensors
 
 
-def sequence_length(options: Mapping[str, OptionValue], maximum: int, name: str) -> int:
-    """The option ``sequence_length``, checked against the model's positions.
+def sequence_length(options: Mapping[str, OptionValue], maximum: int | None, name: str) -> int:
+    """The option ``sequence_length``, checked against the model's positions, if it numbers them.
 
     Raises:
         ValueError: it exceeds ``maximum``.
     """
     length = int(options["sequence_length"])
-    if length > maximum:
+    if maximum and length > maximum:
         raise ValueError(f"sequence_length {length} exceeds the {maximum} positions of {name}")
     return length
 

@@ -16,6 +16,7 @@ from time import perf_counter
 import psutil
 
 from torchscale.schema.node.probe import DiskFacts, HostFacts, NsysFacts, RdmaPort
+from torchscale.util.control_groups import read_text
 from torchscale.util.nsight import importer_problem, installation_of
 
 _WRITE_BYTES = 64 * 2**20
@@ -57,9 +58,9 @@ def rdma_ports(infiniband: Path) -> list[RdmaPort]:
         RdmaPort(
             device=port.parent.parent.name,
             port=int(port.name),
-            state=_read(port / "state").partition(":")[2].strip() or "unknown",
-            rate=_read(port / "rate") or "unknown",
-            link_layer=_read(port / "link_layer") or "unknown",
+            state=read_text(port / "state").partition(":")[2].strip() or "unknown",
+            rate=read_text(port / "rate") or "unknown",
+            link_layer=read_text(port / "link_layer") or "unknown",
         )
         for port in sorted(infiniband.glob("*/ports/[0-9]*"))
     ]
@@ -71,7 +72,7 @@ def nvidia_devices(pci: Path) -> int | None:
     if not pci.is_dir():
         return None
     return sum(
-        _read(device / "vendor") == "0x10de" and _read(device / "class").startswith("0x03")
+        read_text(device / "vendor") == "0x10de" and read_text(device / "class").startswith("0x03")
         for device in pci.iterdir()
     )
 
@@ -148,10 +149,3 @@ def _addresses(hostname: str) -> tuple[str, ...] | None:
     except OSError:
         return None
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

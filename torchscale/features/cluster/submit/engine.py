@@ -78,9 +78,6 @@ class IndexedJobOptions:
     restarts: int | None = None
 
 
-OptionGroup = SlurmOptions | KubernetesOptions | TrainJobOptions | IndexedJobOptions
-
-
 @dataclass(frozen=True)
 class SubmitOptions:
     """All options of the command line; a field is named as its option is. An engine that does not

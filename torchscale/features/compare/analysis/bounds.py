@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import compress
 
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.analysis.summary.machine_speed import SpeedGap, speed_gap
@@ -77,20 +78,16 @@ class Values:
     @property
     def quiet(self) -> list[float]:
         """The values of launches that nothing disturbed."""
-        return [
-            value
-            for value, disturbed in zip(self.values, self.disturbed, strict=True)
-            if not disturbed
-        ]
+        return list(compress(self.values, self._is_quiet))
 
     @property
     def quiet_launches(self) -> list[LaunchFigures]:
         """The launches that nothing disturbed."""
-        return [
-            launch
-            for launch, disturbed in zip(self.launches, self.disturbed, strict=True)
-            if not disturbed
-        ]
+        return list(compress(self.launches, self._is_quiet))
+
+    @property
+    def _is_quiet(self) -> list[bool]:
+        return [not disturbed for disturbed in self.disturbed]
 
 
 RatioOf = Callable[[Sequence[float], Sequence[float]], LogRatio]

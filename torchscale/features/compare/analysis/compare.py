@@ -40,6 +40,7 @@ from torchscale.features.compare.analysis.pair import (
     Pair,
     Score,
     Verdict,
+    interval_end,
 )
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
@@ -344,19 +345,13 @@ def _verdict(change: Change, p: float, threshold: float) -> Verdict:
         return Verdict.WORSE if higher_is_better else Verdict.BETTER
     if p < LEVEL and low is not None and low.value > 1 + threshold:
         return Verdict.BETTER if higher_is_better else Verdict.WORSE
-    least, most = _interval_end(low, 0), _interval_end(high, 1)
+    least, most = interval_end(low, 0), interval_end(high, 1)
     within = (
         least is not None and most is not None and 1 - threshold <= least and most <= 1 + threshold
     )
     if within:
         return Verdict.SAME
     return Verdict.UNCLEAR
-
-
-def _interval_end(ratio: LogRatio | None, end: int) -> float | None:
-    if ratio is None or ratio.interval is None:
-        return None
-    return ratio.interval[end]
 
 
 def _score(cells: Sequence[CellComparison], overall: Sequence[Overall]) -> Score | None:

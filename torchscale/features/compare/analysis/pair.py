@@ -287,10 +287,11 @@ class Overall:
 def _possible_ends(one: Change | Overall) -> PossibleEnds | None:
     if not one.conditions:
         return None
-    return _end(one.low, 0), _end(one.high, 1)
+    return interval_end(one.low, 0), interval_end(one.high, 1)
 
 
-def _end(ratio: LogRatio | None, place: int) -> float | None:
+def interval_end(ratio: LogRatio | None, place: int) -> float | None:
+    """One end of an interval; ``None`` where there is none."""
     if ratio is None or ratio.interval is None:
         return None
     return ratio.interval[place]

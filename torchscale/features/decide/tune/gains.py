@@ -82,12 +82,8 @@ def paired_gain(pairs: Sequence[tuple[float, float]]) -> Gain | None:
     return Gain(statistics.fmean(differences), error, len(pairs) - 1, len(pairs))
 
 
-def smallest_visible(
-    error: float, degrees: float, *, power: float = 0.8, confidence: float = 0.95
-) -> float:
-    """The smallest gain (as a share) whose interval would have excluded none with this
-    probability."""
-    quantiles = student_t_quantile(0.5 + confidence / 2, degrees) + student_t_quantile(
-        power, degrees
-    )
+def smallest_visible(error: float, degrees: float) -> float:
+    """The smallest gain (as a share) whose 95 % interval would have excluded none in four searches
+    of five."""
+    quantiles = student_t_quantile(0.975, degrees) + student_t_quantile(0.8, degrees)
     return math.expm1(quantiles * error)

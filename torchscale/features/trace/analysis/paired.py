@@ -11,10 +11,6 @@ from numpy.typing import NDArray
 
 Places = NDArray[np.int64]
 
-MEMBER_BYTES = 24
-"""Memory of a member: its times, its rank and its place. What a rank takes no part in takes
-none."""
-
 
 @dataclass(frozen=True)
 class Paired:

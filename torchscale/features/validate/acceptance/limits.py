@@ -143,7 +143,7 @@ def _held(
 
 
 def held_against_peers(
-    series: Sequence[Series], levels: Mapping[int, Estimate], tests: int, whose: str = "this node"
+    series: Sequence[Series], levels: Mapping[int, Estimate], tests: int
 ) -> dict[int, Held]:
     """Parts against the others of the same figure, by place in ``series``; none where there are too
     few.
@@ -152,7 +152,6 @@ def held_against_peers(
         series: All figures of the node.
         levels: Level of each that has at least :data:`MIN_ROUNDS` rounds, by place.
         tests: How many figures are judged together.
-        whose: What the parts belong to.
     """
     kinds: dict[tuple[str, str], list[int]] = {}
     for place in levels:
@@ -166,7 +165,7 @@ def held_against_peers(
             kind=LimitKind.PEERS,
             rate=math.exp(limit.limit),
             reference=math.exp(limit.median),
-            basis=f"{limit.parts} parts of {whose}: median less "
+            basis=f"{limit.parts} parts of this node: median less "
             f"{format_percent(-math.expm1(limit.limit - limit.median))}",
         )
         for place in places:

@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
-from torchscale.analysis.training.telemetry import digest_telemetry
 from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS
 from torchscale.features.validate.acceptance.figures import (
     RoundFigure,
@@ -27,11 +26,12 @@ from torchscale.features.validate.run.acceptance_plan import (
     refuse_other,
     what_is_asked,
 )
+from torchscale.features.validate.run.burn_in import gpu_use
 from torchscale.features.validate.text.acceptance import power_lines, round_line
 from torchscale.launch.control import StopRequest
 from torchscale.launch.counters import CounterReading, gpu_counters, network_counters
 from torchscale.launch.machine import detect_machine
-from torchscale.launch.telemetry import READINGS, read_readings, sampling
+from torchscale.launch.telemetry import sampling
 from torchscale.measure.context import PlannedRun, measuring
 from torchscale.measure.launcher import Launcher, Pending, open_launcher
 from torchscale.observer import Observer
@@ -230,7 +230,7 @@ class _Rounds:
                 figures += round_figures(cell, record, numbers)
                 if record.state is not State.OK:
                     problems.append(f"{cell.title}: {record.state.value}: {record.reason}")
-            gpus = _gpu_use(directory, began, uuids)
+            gpus = gpu_use(directory, began, uuids)
         if not records:  # interrupted before anything was measured
             return
         seconds = time.monotonic() - started
@@ -327,15 +327,6 @@ def _far(
         if len(node_cores) > 1 and rank.device.uuid and near and not set(rank.cpus) <= set(near):
             far[bare_uuid(rank.device.uuid)] = None
     return tuple(far)
-
-
-def _gpu_use(directory: Path, began: float, uuids: Sequence[str]) -> tuple[GpuUse, ...]:
-    """What the driver reported of the GPUs since ``began``."""
-    readings, _ = read_readings(directory / READINGS)
-    telemetry = digest_telemetry(readings, began, time.time(), gpus=uuids)
-    if telemetry is None:
-        return ()
-    return telemetry.gpus
 
 
 def _counted(

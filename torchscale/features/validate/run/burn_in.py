@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def run_burn_in(
                 process.end()
         if error is None and process.poll() != 0 and not stop.asked:
             error = first_error(tail(log))
-        gpus = _gpu_use(directory, seen.began or began, uuids)
+        gpus = gpu_use(directory, seen.began or began, uuids)
     return totals.result(backend, world_size, interrupted=stop.asked, error=error, gpus=gpus)
 
 
@@ -185,7 +185,8 @@ def _new_rounds(directory: Path, offsets: dict[Path, int]) -> Iterator[BurnInRou
                 continue
 
 
-def _gpu_use(directory: Path, began: float, uuids: tuple[str, ...]) -> tuple[GpuUse, ...]:
+def gpu_use(directory: Path, began: float, uuids: Sequence[str]) -> tuple[GpuUse, ...]:
+    """What the driver reported of the GPUs since ``began``."""
     readings, _ = read_readings(directory / READINGS)
     telemetry = digest_telemetry(readings, began, time.time(), gpus=uuids)
     if telemetry is None:

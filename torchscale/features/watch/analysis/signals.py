@@ -88,7 +88,9 @@ def job_signals(
     if steps.data.any():
         signals = replace(signals, data_wait=by_batch(steps.data))
     if steps.waits_by is WaitsBy.CALLS:
-        signals = replace(signals, compute=_medians(steps.calm, edges), windows=_windows(steps))
+        signals = replace(
+            signals, compute=block_medians(steps.calm, edges), windows=_windows(steps)
+        )
     elif steps.waits_by is WaitsBy.LENGTHS and waited and not sends:
         signals = replace(
             signals,
@@ -130,14 +132,14 @@ def _windows(steps: StepTimes) -> Windows | None:
         return Windows(sizes, *(np.asarray(values / sizes) for values in means))
     return Windows(
         sizes,
-        _medians(wall[None], edges)[0],
-        _medians(steps.calm, edges),
-        _medians(steps.quiet, edges),
+        block_medians(wall[None], edges)[0],
+        block_medians(steps.calm, edges),
+        block_medians(steps.quiet, edges),
     )
 
 
-def _medians(values: Matrix, edges: NDArray[np.int64]) -> Matrix:
-    """Of each row, between edges."""
+def block_medians(values: Matrix, edges: NDArray[np.int64]) -> Matrix:
+    """Of each row between edges: what single long steps do not move."""
     parts = [np.median(values[:, begin:end], axis=1) for begin, end in pairwise(edges)]
     return np.stack(parts, axis=1)
 

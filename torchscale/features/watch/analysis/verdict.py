@@ -21,9 +21,9 @@ from torchscale.analysis.diagnosis.shared import (
     medians_of_others,
 )
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Signals
-from torchscale.analysis.exchanges.steps import Matrix, StepTimes, WaitsBy
+from torchscale.analysis.exchanges.steps import StepTimes, WaitsBy
 from torchscale.analysis.stats.change_points import NoisySeries, change_points
-from torchscale.features.watch.analysis.signals import job_signals
+from torchscale.features.watch.analysis.signals import block_medians, job_signals
 from torchscale.features.watch.analysis.step_log import LongStep, StepLog
 from torchscale.schema.profiles.finding import (
     Abstention,
@@ -256,9 +256,9 @@ def _changes(table: StepTimes, log: StepLog) -> tuple[int, ...]:
     if count < _LEAST_POINTS:
         return ()
     edges = np.linspace(0, len(table), count + 1).round().astype(int)
-    logs = [_block_medians(np.log(np.maximum(table.wall.mean(axis=0), 1e-9))[None], edges)[0]]
+    logs = [block_medians(np.log(np.maximum(table.wall.mean(axis=0), 1e-9))[None], edges)[0]]
     if len(log.ranks) > 1:
-        relative = _block_medians(np.log(np.maximum(table.busy, 1e-9)), edges)
+        relative = block_medians(np.log(np.maximum(table.busy, 1e-9)), edges)
         relative = relative - medians_of_others(relative)
         peaks = relative.max(axis=1)
         logs += list(relative[np.argsort(-peaks)[:_MAX_SERIES]])
@@ -288,18 +288,12 @@ def _large(series: NDArray[np.float64], places: Sequence[int]) -> list[int]:
     ]
 
 
-def _block_medians(values: Matrix, edges: NDArray[np.int64]) -> Matrix:
-    """Of each row between edges: what single long steps do not move."""
-    parts = [np.median(values[:, begin:end], axis=1) for begin, end in pairwise(edges)]
-    return np.stack(parts, axis=1)
-
-
 def _growing(table: StepTimes, log: StepLog) -> Finding | None:
     """A rank that takes longer and longer by itself, beside the others."""
     if len(log.ranks) < 2 or log.steps < _GROWTH_BATCHES * 2:
         return None
     edges = np.linspace(0, len(table), _GROWTH_BATCHES + 1).round().astype(int)
-    own = _block_medians(table.calm, edges)
+    own = block_medians(table.calm, edges)
     excess = own - medians_of_others(own)
     row = int(np.argmax(excess[:, -_GROWTH_BATCHES // 4 :].mean(axis=1)))
     mine, time = excess[row], np.arange(_GROWTH_BATCHES, dtype=float)

@@ -14,7 +14,7 @@ import typer
 from torchscale.cli.command import COMMAND_KEY, WithProgram, words_of
 from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, message_console, print_json, result_console
-from torchscale.cli.parsing import is_price, parse_seconds
+from torchscale.cli.parsing import check_price, parse_seconds
 from torchscale.errors import ProgramExit, TorchscaleError, UsageError
 from torchscale.util.text import program_name
 
@@ -112,7 +112,7 @@ def watch(
 
     [cyan]torchscale watch results/tuesday --cost 2.50[/cyan]
     """
-    _check_price(cost)
+    check_price(cost)
     command: list[str] | None = context.meta.get(COMMAND_KEY)
     if follow is not None:
         from torchscale.features.watch.job.keep import keep_run  # noqa: PLC0415
@@ -191,13 +191,6 @@ def _is_written(directory: Path, seconds: float) -> bool:
         return read_watch(directory).seconds == seconds
     except TorchscaleError:
         return False
-
-
-def _check_price(price: float | None) -> None:
-    if price is not None and not is_price(price):
-        raise UsageError(
-            f"--cost {price:g}: expected a price above 0 of a device and hour, such as 2.50"
-        )
 
 
 def _check_folder(directory: Path, *, append: bool, is_named: bool) -> None:

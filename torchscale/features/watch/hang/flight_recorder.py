@@ -112,13 +112,12 @@ class _Dump(msgspec.Struct, gc=False):
     pg_config: dict[str, _Group] = {}
 
 
-def read_flight_recorder(data: bytes, since: float = 0.0) -> CollectiveLog:
+def read_flight_recorder(data: bytes) -> CollectiveLog:
     """The log in ``data``, a dump as torch writes it: JSON or a pickle. Nothing in a pickle is
     called or imported.
 
     Args:
         data: Content of the file.
-        since: Collectives called before this time are left out, in seconds since the epoch.
 
     Raises:
         TraceError: it is no dump of the flight recorder, or larger than any.
@@ -133,7 +132,7 @@ def read_flight_recorder(data: bytes, since: float = 0.0) -> CollectiveLog:
             content = msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise TraceError(f"neither JSON nor a pickle: {error}") from error
-    return collective_log(content, since)
+    return collective_log(content)
 
 
 def collective_log(content: object, since: float = 0.0) -> CollectiveLog:

@@ -26,7 +26,6 @@ _SECTIONS = ("Errors", "Warnings")
 
 
 class _Status(msgspec.Struct):
-    unresponsive: bool = False
     considered_dead: bool = False
 
 

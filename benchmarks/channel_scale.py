@@ -29,9 +29,9 @@ from pathlib import Path
 from torchscale.features.cluster.cluster import Cluster
 from torchscale.features.cluster.nodes.follower import Follower
 from torchscale.features.cluster.nodes.leader import Leader
-from torchscale.features.cluster.nodes.members import RemoteLaunch
-from torchscale.features.cluster.nodes.messages import Ended, Finish, NodeDescription, Start
+from torchscale.features.cluster.nodes.messages import Ended, Farewell, NodeDescription, Start
 from torchscale.features.cluster.nodes.network import listen
+from torchscale.features.cluster.nodes.remote_launch import RemoteLaunch
 from torchscale.launch.control import StopRequest
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.node.environment import Versions
@@ -165,7 +165,7 @@ def _be_a_node(cluster: Cluster, ranks: int, directory: Path) -> int:
     follower.join(_description(cluster.node_rank), JOIN_SECONDS, lambda: False)
     while True:
         order = follower.orders.get(timeout=JOIN_SECONDS)
-        if isinstance(order, Finish):
+        if isinstance(order, Farewell):
             return order.exit_code
         if not isinstance(order, Start):
             raise TypeError(f"expected a launch: {order}")

@@ -27,6 +27,10 @@ COMPLEXITY = 25
 """A function with more independent paths has more than a reader keeps in mind, or tests cover."""
 FOLDER = 20
 """Modules: more do not fit a screen of a file browser."""
+SIGNATURE = 60
+"""Lines: a longer signature does not fit a screen together with the first lines of its body."""
+MODULE = 300
+"""Lines, code and all: six screens. Of longer ones a reader looks for the place by searching."""
 FEATURES = {
     "hang": r"(?<!c)hang|autopsy|py_spy|rank_activity|running_job|source_loops|nccl_ras|dumps",
     "predict": r"^forecast/|(analysis|plan|report|schema)/.*prediction|(cli|run|read)/predict",
@@ -142,6 +146,11 @@ def functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
     )
 
 
+def signature_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from ``def`` to what the function begins with, which is its docstring."""
+    return function.body[0].lineno - function.lineno
+
+
 def _nested(module: Module) -> int:
     """Conditional expressions inside another one."""
     return sum(
@@ -169,6 +178,13 @@ def figures(root: Path) -> list[tuple[str, str]]:
     )
     costly = [(complexity(one), one.name) for module in modules for one in functions(module)]
     above = sorted((count, name) for count, name in costly if count > COMPLEXITY)
+    wide = [
+        f"{one.name} {count}"
+        for module in modules
+        for one in functions(module)
+        if (count := signature_lines(one)) > SIGNATURE
+    ]
+    tall = [module for module in modules if len(module.text.splitlines()) > MODULE]
     folders = Counter(
         str(module.path.parent) for module in modules if module.path.name != "__init__.py"
     )
@@ -191,6 +207,8 @@ def figures(root: Path) -> list[tuple[str, str]]:
             f"functions with complexity over {COMPLEXITY}",
             f"{len(above)} {', '.join(name for _, name in above)}".strip(),
         ),
+        (f"signatures over {SIGNATURE} lines", f"{len(wide)} {', '.join(wide)}".strip()),
+        (f"modules over {MODULE} lines", str(len(tall))),
         *(
             (f"rooms of {feature}", f"{len(names)} ({', '.join(names)})")
             for feature, names in rooms.items()

@@ -93,11 +93,11 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "analysis.json": "features.trace.report:recording_report",
         },
         "schemas": {
-            "compare": "features.compare.export_schema:PUBLISHED",
-            "predict": "features.decide.forecast.export_schema:PUBLISHED",
-            "history": "features.compare.history.export_schema:PUBLISHED",
-            "tune": "features.decide.tune.export_schema:PUBLISHED",
-            "bisect": "features.bisect.export_schema:PUBLISHED",
+            "compare": "features.compare.export_schema:DOCUMENT",
+            "predict": "features.decide.forecast.export_schema:DOCUMENT",
+            "history": "features.compare.history.export_schema:DOCUMENT",
+            "tune": "features.decide.tune.export_schema:DOCUMENT",
+            "bisect": "features.bisect.export_schema:DOCUMENT",
         },
         "scripts": {
             "watch": "features.watch.job.script_launch:run_script",

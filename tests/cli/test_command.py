@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from torchscale.cli.command import (
     words_of,
 )
 from torchscale.cli.output import configure_output, is_quiet
+from torchscale.cli.parameters import argument, option
 from torchscale.errors import UsageError
 
 OPTIONS = {"--format": True, "-f": True, "--open": False, "-q": False}
@@ -153,3 +155,30 @@ def test_other_spellings_are_not_taken_from_a_subcommand() -> None:
         == 0
     )
     assert seen == {"batch": "8", "sizes": "9"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Options that belong together."""
+
+    where: Annotated[str, option("--where -w DIR", "Where it goes.")] = "here"
+    deep: Annotated[bool, option("--deep", "Below it too.")] = False
+
+
+def test_options_that_belong_together_are_given_as_one_object() -> None:
+    app, seen = typer.Typer(), list[object]()
+
+    @app.command("put")
+    def put(name: Annotated[str, argument("NAME", "What.")], place: Place) -> None:
+        seen.append((name, place))
+
+    app.command("other")(lambda: None)
+    finish_commands(app)
+    for arguments in (["put", "a"], ["put", "a", "-w", "there", "--deep", "-v"]):
+        assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert seen == [("a", Place()), ("a", Place("there", deep=True))]
+    shown = CliRunner().invoke(app, ["put", "--help"]).stdout
+    order = [
+        shown.index(text) for text in ("NAME  What.", "-w, --where DIR", "--deep", "--verbose")
+    ]
+    assert order == sorted(order)

@@ -32,18 +32,15 @@ def no_application_layer(monkeypatch: pytest.MonkeyPatch) -> None:
         raise HandedOver(experiment, options)
 
     for name in (
-        "machine.measure_collectives",
-        "machine.measure_hardware",
-        "machine.measure_memory",
+        "features.machine.measure.measure_collectives",
+        "features.machine.measure.measure_hardware",
+        "features.machine.measure.measure_memory",
+        "features.machine.max_batch.find_max_batch",
+        "features.trace.profile.profile_workload",
+        "measure.benchmark.benchmark",
+        "measure.benchmark.dry_run",
     ):
-        monkeypatch.setattr(f"torchscale.measure.{name}", hand_over)
-    monkeypatch.setattr("torchscale.features.trace.profile.profile_workload", hand_over)
-    for name in (
-        "max_batch.find_max_batch",
-        "benchmark.benchmark",
-        "benchmark.dry_run",
-    ):
-        monkeypatch.setattr(f"torchscale.measure.{name}", hand_over)
+        monkeypatch.setattr(f"torchscale.{name}", hand_over)
     monkeypatch.setattr("torchscale.measure.detection.start_detection", nullcontext)
     monkeypatch.setattr("torchscale.measure.ahead.started_ahead", lambda *_: nullcontext())
 

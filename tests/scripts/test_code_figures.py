@@ -75,3 +75,19 @@ def test_a_namesake_is_no_figure_of_a_cell(script: ModuleType, checkout: Path) -
         module.parent.mkdir(exist_ok=True)
         module.write_text("tokens_per_second = 1\n")
     assert dict(script.figures(checkout))["modules that name a cell's tokens_per_second"] == "2"
+
+
+def test_long_signatures_are_named(script: ModuleType, checkout: Path) -> None:
+    assert dict(script.figures(checkout))["signatures over 60 lines"] == "0"
+    for name, count in (("fits", 58), ("long", 59)):
+        options = "".join(f"    option_{number}: int,\n" for number in range(count))
+        source = f'def {name}(\n{options}) -> None:\n    """A command."""\n'
+        (checkout / "torchscale" / "hang" / f"{name}.py").write_text(source)
+    assert dict(script.figures(checkout))["signatures over 60 lines"] == "1 long 61"
+
+
+def test_long_modules_are_counted(script: ModuleType, checkout: Path) -> None:
+    assert dict(script.figures(checkout))["modules over 300 lines"] == "0"
+    for name, count in (("fits", 300), ("long", 301)):  # code and all
+        (checkout / "torchscale" / "hang" / f"{name}.py").write_text("# a comment\n" * count)
+    assert dict(script.figures(checkout))["modules over 300 lines"] == "1"

@@ -12,20 +12,19 @@ import typer
 from torchscale.cli.command import same_command
 from torchscale.cli.options import (
     ConfigArgument,
-    MasterOption,
-    NodeRankOption,
-    NodesOption,
-    TokenFileOption,
+    NodeArguments,
     config_arguments,
     config_values,
     known_options,
 )
 from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.cli.parameters import option
 from torchscale.cli.sweep_output import SWEEP_TERMINAL
-from torchscale.cli.workload import Workload, takes_workload
+from torchscale.cli.workload import Workload
 from torchscale.config.choices import Rerun
 from torchscale.door import Slot
 from torchscale.errors import UsageError
+from torchscale.measure.nodes import NodeOptions
 
 if TYPE_CHECKING:
     from torchscale.config.experiment import Experiment
@@ -35,63 +34,48 @@ _NOTES: Slot[Callable[[Path], str]] = Slot("sweep notes")
 """Name → what a feature says of a run folder when its sweep has ended; perhaps nothing."""
 
 
-@takes_workload
 def benchmark(
     context: typer.Context,
     config: ConfigArgument = None,
     config_option: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="The same as the argument."),
+        Path | None, option("--config -c FILE", "The same as the argument.")
     ] = None,
     *,
     workload: Workload,
     output_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--output-dir",
-            "-o",
-            metavar="DIR",
-            help="Run folder. Default: results/<experiment_name>",
-        ),
+        Path | None, option("--output-dir -o DIR", "Run folder. Default: results/<experiment_name>")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan, one row a cell, and run nothing.")
+        bool, option("--dry-run", "Show the plan, one row a cell, and run nothing.")
     ] = False,
     show_config: Annotated[
         bool,
-        typer.Option(
+        option(
             "--show-config",
-            help="Print the config with every default, after options and overrides; run nothing.",
+            "Print the config with every default, after options and overrides; run nothing.",
         ),
     ] = False,
     hardware: Annotated[
         str | None,
-        typer.Option(
-            "--hardware",
-            metavar="NAME",
-            help="With --dry-run: plan for this machine instead: 8xh100, 4xa100, …",
+        option(
+            "--hardware NAME", "With --dry-run: plan for this machine instead: 8xh100, 4xa100, …"
         ),
     ] = None,
     predict: Annotated[
         bool,
-        typer.Option(
-            "--predict/--no-predict",
-            help="With --dry-run: predict memory, for half a minute at most.",
+        option(
+            "--predict/--no-predict", "With --dry-run: predict memory, for half a minute at most."
         ),
     ] = True,
     rerun: Annotated[
         Rerun | None,
-        typer.Option(
-            "--rerun",
-            help="Measure again what failed, or all; earlier launches move to quarantine/.",
+        option(
+            "--rerun", "Measure again what failed, or all; earlier launches move to quarantine/."
         ),
     ] = None,
-    nnodes: NodesOption = None,
-    node_rank: NodeRankOption = None,
-    master: MasterOption = None,
-    token_file: TokenFileOption = None,
+    nodes: NodeArguments,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the config, the plan or the results as JSON.")
+        bool, option("--json", "Print the config, the plan or the results as JSON.")
     ] = False,
 ) -> None:
     """Measure how training scales: models × batch sizes × GPU counts.
@@ -136,7 +120,7 @@ def benchmark(
             f"--hardware {hardware} is for --dry-run: without it, this machine is measured",
             hint="add --dry-run, or leave --hardware out",
         )
-    options = workload.values(context) | {"--nnodes": ("launch.nodes", nnodes)}
+    options = workload.values(context) | {"--nnodes": ("launch.nodes", nodes.nodes)}
     named = load_from_arguments(
         config_arguments(context, config),
         named=config_option,
@@ -151,13 +135,13 @@ def benchmark(
     # launches on CPUs, while the modules that follow are imported here.
     detection = context.with_resource(start_detection()) if hardware is None else None
     ahead = None
-    if not dry_run and nnodes is None:
+    if not dry_run and nodes.nodes is None:
         from torchscale.measure.ahead import started_ahead  # noqa: PLC0415
 
         ahead = context.with_resource(started_ahead(named.experiment, output_dir))
     from torchscale.measure import benchmark as run  # noqa: PLC0415
     from torchscale.measure.context import plan_run  # noqa: PLC0415
-    from torchscale.measure.nodes import NodeOptions, join_nodes  # noqa: PLC0415
+    from torchscale.measure.nodes import join_nodes  # noqa: PLC0415
 
     if dry_run:
         result = run.dry_run(
@@ -171,9 +155,7 @@ def benchmark(
         )
         _show_plan(result, as_json=as_json)
         return
-    experiment, node = join_nodes(
-        named.experiment, NodeOptions(nnodes, node_rank, master, token_file), TERMINAL
-    )
+    experiment, node = join_nodes(named.experiment, NodeOptions(**vars(nodes)), TERMINAL)
     if node is not None and ahead is not None:
         ahead.close()  # nodes of a cluster run launches together
         ahead = None

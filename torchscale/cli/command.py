@@ -8,7 +8,8 @@ import inspect
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -16,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from torchscale.cli.earlier import refuse_earlier_options
 from torchscale.cli.help import help_of, panel_of, summary_of, write_help
 from torchscale.cli.output import raise_verbosity
+from torchscale.cli.parameters import option
 from torchscale.errors import UsageError
 
 ALIASES: Mapping[str, str] = {
@@ -38,19 +40,22 @@ _ARGUMENTS, _WORDS, _OVERRIDES = (
     f"torchscale.{name}" for name in ("arguments", "words", "overrides")
 )
 
-VerboseOption = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also show commands, paths and decisions.")
-]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show only results and errors.")]
+VerboseOption = Annotated[bool, option("--verbose -v", "Also show commands, paths and decisions.")]
+QuietOption = Annotated[bool, option("--quiet -q", "Show only results and errors.")]
+
+
+@dataclass(frozen=True)
+class _Verbosity:
+    """What every command takes."""
+
+    verbose: VerboseOption = False
+    quiet: QuietOption = False
 
 
 class Command(TyperCommand):
     """A command that accepts the :data:`ALIASES` of its options."""
 
-    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - its type moved within typer
-        return _without_flag_types(super().get_params(ctx))
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - its type moved within typer
         ctx.meta[_ARGUMENTS] = list(args)
         refuse_earlier_options(" ".join(_names(ctx)), args)
         with _plain_errors():
@@ -71,9 +76,6 @@ class PlainGroup(TyperGroup):
             for child in children
             if child is not None and not child.hidden
         ]
-
-    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401
-        return _without_flag_types(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
         write_help(self, ctx, formatter)
@@ -234,10 +236,10 @@ def finish_commands(app: typer.Typer, *, root: bool = True) -> None:
         if not isinstance(app.info.help, str):
             callback.help = help_of(callback.callback)
         if not root:
-            callback.callback = _with_verbosity(callback.callback)
+            callback.callback = _with_groups(callback.callback)
     for command in app.registered_commands:
         command.help = help_of(command.callback)
-        command.callback = _with_verbosity(command.callback)
+        command.callback = _with_groups(command.callback)
         command.cls = Command
     for group in app.registered_groups:
         instance = group.typer_instance
@@ -247,26 +249,52 @@ def finish_commands(app: typer.Typer, *, root: bool = True) -> None:
             finish_commands(instance, root=False)
 
 
-def _with_verbosity(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """``function`` with the options ``--verbose`` and ``--quiet``, which it never sees."""
+def _with_groups(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """``function`` with the options ``--verbose`` and ``--quiet``, which it never sees, and with one
+    for each field of its parameters that are dataclasses, which it is given as one object each."""
     if function is None:
         return None
     wrapped = function
+    signature = inspect.signature(wrapped, eval_str=True)
+    groups: dict[str, Any] = {
+        parameter.name: parameter.annotation
+        for parameter in signature.parameters.values()
+        if is_dataclass(parameter.annotation)
+    }
 
     @functools.wraps(wrapped)
     def command(*, verbose: bool = False, quiet: bool = False, **options: Any) -> Any:  # noqa: ANN401
         raise_verbosity(verbose=verbose, quiet=quiet)
+        for name, group in groups.items():
+            options[name] = group(**{one.name: options.pop(one.name) for one in fields(group)})
         return wrapped(**options)
 
-    signature = inspect.signature(wrapped, eval_str=True)
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)
-        for name, option in (("verbose", VerboseOption), ("quiet", QuietOption))
+    parameters = [
+        option for parameter in signature.parameters.values() for option in _options_of(parameter)
     ]
-    parameters = [*signature.parameters.values(), *added]
+    parameters += _fields_of(_Verbosity)
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
+
+
+def _options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    if is_dataclass(parameter.annotation):
+        return _fields_of(parameter.annotation)
+    return [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+
+
+def _fields_of(group: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - any dataclass
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=one.default,
+            annotation=hints[one.name],
+        )
+        for one in fields(group)
+    ]
 
 
 def _canonical(
@@ -314,11 +342,3 @@ def _value_options(params: Iterable[Any]) -> dict[str, bool]:
         for option in options
         for name in (*option.opts, *option.secondary_opts)
     }
-
-
-def _without_flag_types(params: list[Any]) -> list[Any]:
-    """Flags take no value: help shows no type for them."""
-    for parameter in params:
-        if getattr(parameter, "is_flag", False) and parameter.metavar is None:
-            parameter.metavar = ""
-    return params

@@ -11,6 +11,7 @@ import typer
 
 from torchscale.cli.command import Group, words_of
 from torchscale.cli.output import print_json, result_console
+from torchscale.cli.parameters import argument, option
 from torchscale.config.choices import CatalogKind, ResultSchema
 from torchscale.errors import UsageError
 
@@ -20,9 +21,7 @@ app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[P
 @app.callback()
 def docs(
     context: typer.Context,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the list, or the page, as JSON.")
-    ] = False,
+    as_json: Annotated[bool, option("--json", "Print the list, or the page, as JSON.")] = False,
 ) -> None:
     """Print a page of the documentation as Markdown, or the list of pages. All of it comes with the
     installation.
@@ -65,7 +64,7 @@ def names(
     kind: Annotated[
         CatalogKind | None, typer.Argument(help="What to list. Default: everything.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, option("--json", "Print JSON.")] = False,
 ) -> None:
     """List the names that a config may use: models, strategies, precisions, optimizers, measurement
     presets, hardware presets, devices with their documented peaks, and links.
@@ -92,10 +91,7 @@ def names(
 @app.command("schema")
 def schema(
     name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME", help=f"config, {', '.join(each.value for each in ResultSchema)}."
-        ),
+        str, argument("NAME", f"config, {', '.join(each.value for each in ResultSchema)}.")
     ] = ResultSchema.REPORT.value,
 ) -> None:
     """Print the JSON Schema of a config, or of what commands write for other programs.

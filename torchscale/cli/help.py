@@ -39,7 +39,11 @@ def write_help(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 
     formatter.width = max(40, min(MAX_WIDTH, shutil.get_terminal_size().columns))
     command.format_usage(ctx, formatter)
     _write_text(formatter, command.help or "")
-    records = [(parameter, parameter.get_help_record(ctx)) for parameter in command.get_params(ctx)]
+    parameters = command.get_params(ctx)
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+            parameter.metavar = ""  # a flag takes no value
+    records = [(parameter, parameter.get_help_record(ctx)) for parameter in parameters]
     arguments = [
         (record[0].partition(" ")[0], record[1])  # without a type
         for parameter, record in records

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from torchscale.cli.output import TERMINAL, print_error, print_json, result_console
+from torchscale.cli.parameters import argument, option
 from torchscale.errors import ConfigError, ExitCode, UsageError
 
 DEFAULT_FILE = Path("benchmark_config.yaml")
@@ -18,46 +19,35 @@ DEFAULT_FILE = Path("benchmark_config.yaml")
 def init(
     path: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="FILE",
-            help="Where to write it. Default: benchmark_config.yaml, or NAME.yaml.",
+        argument(
+            "FILE",
+            "Where to write it. Default: benchmark_config.yaml, or NAME.yaml.",
             show_default=False,
         ),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The same as the argument."),
-    ] = None,
+    output: Annotated[Path | None, option("--output -o FILE", "The same as the argument.")] = None,
     hardware: Annotated[
         str | None,
-        typer.Option(
-            "--hardware",
-            metavar="NAME",
-            help="For a known machine (torchscale docs names hardware). Default: fitted to this "
-            "one.",
+        option(
+            "--hardware NAME",
+            "For a known machine (torchscale docs names hardware). Default: fitted to this one.",
         ),
     ] = None,
     example: Annotated[
-        str | None,
-        typer.Option(
-            "--example", metavar="NAME", help="Write a ready-made experiment of --list instead."
-        ),
+        str | None, option("--example NAME", "Write a ready-made experiment of --list instead.")
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option(
-            "--from",
-            metavar="OLD",
-            help="Translate a config of another tool (torchscale docs imports): what is written "
-            "loads, and what was left out is listed.",
+        option(
+            "--from OLD",
+            "Translate a config of another tool (torchscale docs imports): what is written loads, "
+            "and what was left out is listed.",
         ),
     ] = None,
-    list_all: Annotated[
-        bool, typer.Option("--list", help="List the ready-made experiments.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    list_all: Annotated[bool, option("--list", "List the ready-made experiments.")] = False,
+    force: Annotated[bool, option("--force", "Replace an existing file.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was written, or the list, as JSON.")
+        bool, option("--json", "Print what was written, or the list, as JSON.")
     ] = False,
 ) -> None:
     """Write a commented config to start from, fitted to this machine or to a known kind, or a

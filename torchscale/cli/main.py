@@ -17,9 +17,10 @@ from typing import Annotated, NoReturn, TextIO
 
 import typer
 
-from torchscale.cli.command import finish_commands
+from torchscale.cli.command import QuietOption, VerboseOption, finish_commands
 from torchscale.cli.command_table import Program
 from torchscale.cli.output import configure_output, note, print_error, replace_unprintable
+from torchscale.cli.parameters import option
 from torchscale.errors import (
     ExitCode,
     FileSystemError,
@@ -57,17 +58,11 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def global_options(
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also show commands, paths and decisions.")
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show only results and errors.")
-    ] = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
-        ),
+        option("--version", "Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Apply the options that every command has."""

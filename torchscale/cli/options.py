@@ -3,64 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from torchscale.cli.command import as_typed
+from torchscale.cli.parameters import argument, option
 from torchscale.config.values import ConfigValue
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Leftover arguments are overrides of config keys: ``--training.precision=bf16``."""
 
 ConfigArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="CONFIG", help="Config file, YAML or JSON. Default: ./benchmark_config.yaml"
-    ),
+    str | None, argument("CONFIG", "Config file, YAML or JSON. Default: ./benchmark_config.yaml")
 ]
 Several = list[str] | None
 """Values of an option that may be given several times, or once with commas."""
-NodesOption = Annotated[
-    int | None,
-    typer.Option(
-        "--nnodes", metavar="N", help="Nodes of the sweep. Default: as a scheduler says, else 1."
-    ),
-]
-NodeRankOption = Annotated[
-    int | None,
-    typer.Option(
-        "--node-rank", metavar="R", help="Which node this is, from 0; node 0 keeps the results."
-    ),
-]
-MasterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--master",
-        metavar="HOST:PORT",
-        help="Address of node 0 that the others reach, and a free port.",
-    ),
-]
-TokenFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file", metavar="FILE", help="The nodes' shared secret. Default: $TORCHSCALE_TOKEN"
-    ),
-]
 OutputOption = Annotated[
     Path | None,
-    typer.Option(
-        "--output-dir",
-        "-o",
-        metavar="DIR",
-        help="Run folder, new or existing. Default: a new one in ./results",
-    ),
+    option("--output-dir -o DIR", "Run folder, new or existing. Default: a new one in ./results"),
 ]
-BaselinesOption = Annotated[
-    Path, typer.Option("--baselines", metavar="DIR", help="Where baselines are kept.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
+BaselinesOption = Annotated[Path, option("--baselines DIR", "Where baselines are kept.")]
+JsonOption = Annotated[bool, option("--json", "Print the results as JSON.")]
+
+
+@dataclass(frozen=True)
+class NodeArguments:
+    """Which node of which cluster this is."""
+
+    nodes: Annotated[
+        int | None,
+        option("--nnodes N", "Nodes of the sweep. Default: as a scheduler says, else 1."),
+    ] = None
+    node_rank: Annotated[
+        int | None, option("--node-rank R", "Which node this is, from 0; node 0 keeps the results.")
+    ] = None
+    master: Annotated[
+        str | None,
+        option("--master HOST:PORT", "Address of node 0 that the others reach, and a free port."),
+    ] = None
+    token_file: Annotated[
+        Path | None,
+        option("--token-file FILE", "The nodes' shared secret. Default: $TORCHSCALE_TOKEN"),
+    ] = None
 
 
 def known_options(context: typer.Context) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +13,7 @@ import typer
 from torchscale.cli.command import Group, words_of
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, print_json, result_console, status
+from torchscale.cli.parameters import argument, option
 from torchscale.cli.parsing import check_price, members
 from torchscale.cli.rendering import (
     chosen_formats,
@@ -26,78 +29,87 @@ app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[S
 
 SourceArgument = Annotated[
     Path | None,
-    typer.Argument(
-        metavar="SOURCE",
-        help="Run, by name or directory. Default: the newest in ./results",
-        show_default=False,
-    ),
-]
-SourceOption = Annotated[
-    Path | None,
-    typer.Option("--source", "-s", metavar="DIR", help="The same as the argument SOURCE."),
-]
-LatestOption = Annotated[
-    bool, typer.Option("--latest", help="The newest run in ./results: what no SOURCE takes.")
-]
-FormatOption = Annotated[
-    Several,
-    typer.Option(
-        "--format",
-        "-f",
-        metavar="NAME,…",
-        help="html, pdf, md, csv, json, terminal. Default: by the suffix of --output, else html",
-    ),
-]
-OutputOption = Annotated[
-    str | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="File, or - for standard output. Default: report.<format> in the run folder",
+    argument(
+        "SOURCE", "Run, by name or directory. Default: the newest in ./results", show_default=False
     ),
 ]
 CostOption = Annotated[
     float | None,
-    typer.Option(
-        "--cost",
-        metavar="DOLLARS",
-        help="Price of a device and hour: adds samples and tokens per dollar.",
-    ),
+    option("--cost DOLLARS", "Price of a device and hour: adds samples and tokens per dollar."),
 ]
-SummaryOption = Annotated[
-    bool,
-    typer.Option(
-        "--summary", help="Short Markdown of at most 60 lines, for pull requests and job summaries."
-    ),
-]
-CellOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cell",
-        metavar="ID",
-        help="Print one cell as a vertical table: its id, or a part of it that only one has.",
-    ),
-]
-ReportJsonOption = Annotated[
-    bool, typer.Option("--json", help="Print the run, or the cell, as JSON.")
-]
-OpenOption = Annotated[bool, typer.Option("--open", help="Open what was written in the browser.")]
+
+
+@dataclass(frozen=True)
+class _SourceOptions:
+    """Which run."""
+
+    source: Annotated[
+        Path | None, option("--source -s DIR", "The same as the argument SOURCE.")
+    ] = None
+    latest: Annotated[
+        bool, option("--latest", "The newest run in ./results: what no SOURCE takes.")
+    ] = False
+
+    def folder(self, words: Sequence[Path]) -> Path | None:
+        """The one run folder that was named; ``None`` for the newest.
+
+        Raises:
+            UsageError: several were named, or one beside ``--latest``.
+        """
+        named = [*words, *([self.source] if self.source is not None else [])]
+        if len(named) > 1:
+            from torchscale.util.redaction import redact_arguments  # noqa: PLC0415 - compiles many patterns
+
+            texts = [str(path) for path in named]
+            raise UsageError(
+                f"one run at a time, not {len(named)}",
+                hint=shlex.join(["torchscale", "compare", *redact_arguments(texts)]),
+            )
+        if named and self.latest:
+            raise UsageError(
+                f"--latest and {named[0]} contradict each other", hint="leave one of them out"
+            )
+        return next(iter(named), None)
+
+
+@dataclass(frozen=True)
+class _ReportOptions:
+    """What is written, and where."""
+
+    formats: Annotated[
+        Several,
+        option(
+            "--format -f NAME,…",
+            "html, pdf, md, csv, json, terminal. Default: by the suffix of --output, else html",
+        ),
+    ] = None
+    output: Annotated[
+        str | None,
+        option(
+            "--output -o FILE",
+            "File, or - for standard output. Default: report.<format> in the run folder",
+        ),
+    ] = None
+    cost: CostOption = None
+    summary: Annotated[
+        bool,
+        option(
+            "--summary", "Short Markdown of at most 60 lines, for pull requests and job summaries."
+        ),
+    ] = False
+    cell: Annotated[
+        str | None,
+        option(
+            "--cell ID",
+            "Print one cell as a vertical table: its id, or a part of it that only one has.",
+        ),
+    ] = None
+    open_after: Annotated[bool, option("--open", "Open what was written in the browser.")] = False
+    as_json: Annotated[bool, option("--json", "Print the run, or the cell, as JSON.")] = False
 
 
 @app.callback()
-def report(
-    context: typer.Context,
-    source: SourceOption = None,
-    latest: LatestOption = False,
-    formats: FormatOption = None,
-    output: OutputOption = None,
-    cost: CostOption = None,
-    summary: SummaryOption = False,
-    cell: CellOption = None,
-    open_after: OpenOption = False,
-    as_json: ReportJsonOption = False,
-) -> None:
+def report(context: typer.Context, named: _SourceOptions, options: _ReportOptions) -> None:
     """Show a run: HTML for people, PDF for paper, Markdown for pull requests, CSV and JSON for
     machines.
 
@@ -119,66 +131,31 @@ def report(
     [cyan]torchscale report demo --json > demo.json[/cyan]
     """
     if context.invoked_subcommand is None:
-        directory = _source([*map(Path, words_of(context))], source, latest=latest)
-        _write_reports(
-            directory,
-            formats,
-            output,
-            cost,
-            summary=summary,
-            cell=cell,
-            open_after=open_after,
-            as_json=as_json,
-        )
+        directory = named.folder([*map(Path, words_of(context))])
+        _write_reports(directory, options)
 
 
 @app.command("generate")
 def generate(
-    run_folder: SourceArgument = None,
-    source: SourceOption = None,
-    latest: LatestOption = False,
-    formats: FormatOption = None,
-    output: OutputOption = None,
-    cost: CostOption = None,
-    summary: SummaryOption = False,
-    cell: CellOption = None,
-    open_after: OpenOption = False,
-    as_json: ReportJsonOption = False,
+    run_folder: SourceArgument = None, *, named: _SourceOptions, options: _ReportOptions
 ) -> None:
     """The same as [bold]torchscale report[/bold] without a subcommand."""
-    directory = _source([run_folder] if run_folder is not None else [], source, latest=latest)
-    _write_reports(
-        directory,
-        formats,
-        output,
-        cost,
-        summary=summary,
-        cell=cell,
-        open_after=open_after,
-        as_json=as_json,
-    )
+    directory = named.folder([run_folder] if run_folder is not None else [])
+    _write_reports(directory, options)
 
 
 @app.command("serve")
 def serve(
     run_folder: SourceArgument = None,
-    source: SourceOption = None,
-    latest: LatestOption = False,
+    *,
+    named: _SourceOptions,
     host: Annotated[
         str,
-        typer.Option(
-            "--host",
-            metavar="NAME",
-            help="Address to listen on. Any other exposes the report to the network.",
-        ),
+        option("--host NAME", "Address to listen on. Any other exposes the report to the network."),
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")
-    ] = 8642,
+    port: Annotated[int, option("--port", "0 takes a free one.", min=0, max=65535)] = 8642,
     cost: CostOption = None,
-    open_after: Annotated[
-        bool, typer.Option("--open", help="Open the page in the browser.")
-    ] = False,
+    open_after: Annotated[bool, option("--open", "Open the page in the browser.")] = False,
 ) -> None:
     """Show a run in the browser while it grows: the page follows as launches end. Ctrl-C ends it.
 
@@ -193,7 +170,7 @@ def serve(
     from torchscale.read.serve import serve as serve_report  # noqa: PLC0415 - `--help` does not need it
 
     check_price(cost)
-    directory = _source([run_folder] if run_folder is not None else [], source, latest=latest)
+    directory = named.folder([run_folder] if run_folder is not None else [])
     serve_report(
         directory,
         host=host,
@@ -204,66 +181,34 @@ def serve(
     )
 
 
-def _source(words: list[Path], option: Path | None, *, latest: bool) -> Path | None:
-    """The one run folder that was named; ``None`` for the newest.
-
-    Raises:
-        UsageError: several were named, or one beside ``--latest``.
-    """
-    named = [*words, *([option] if option is not None else [])]
-    if len(named) > 1:
-        from torchscale.util.redaction import redact_arguments  # noqa: PLC0415 - compiles many patterns
-
-        texts = [str(path) for path in named]
-        raise UsageError(
-            f"one run at a time, not {len(named)}",
-            hint=shlex.join(["torchscale", "compare", *redact_arguments(texts)]),
-        )
-    if named and latest:
-        raise UsageError(
-            f"--latest and {named[0]} contradict each other", hint="leave one of them out"
-        )
-    if named:
-        return named[0]
-    return None
-
-
-def _write_reports(
-    source: Path | None,
-    formats: Several,
-    output: str | None,
-    price: float | None,
-    *,
-    summary: bool,
-    cell: str | None,
-    open_after: bool,
-    as_json: bool,
-) -> None:
+def _write_reports(source: Path | None, options: _ReportOptions) -> None:
     from torchscale.read.report import read_report  # noqa: PLC0415 - `--help` does not need it
 
-    check_price(price)
-    if cell is not None:
-        if formats or output is not None or price is not None or summary or open_after:
+    check_price(options.cost)
+    output, summary, as_json = options.output, options.summary, options.as_json
+    asked = bool(options.formats) or output is not None or summary or options.open_after
+    if options.cell is not None:
+        if asked or options.cost is not None:
             raise UsageError(
-                f"--cell {cell} prints a table on the terminal", hint="leave the other options out"
+                f"--cell {options.cell} prints a table on the terminal",
+                hint="leave the other options out",
             )
         of_run = read_report(source, observer=TERMINAL)
         if as_json:
-            print_json(of_run.cell_json(cell))
+            print_json(of_run.cell_json(options.cell))
         else:
-            of_run.print_cell(cell, result_console())
+            of_run.print_cell(options.cell, result_console())
         return
     refuse_two_documents("--output", output, as_json=as_json)
     default = ReportFormat.MARKDOWN if summary else ReportFormat.HTML
-    chosen = chosen_formats(members("--format", formats, ReportFormat), default, output)
+    chosen = chosen_formats(members("--format", options.formats, ReportFormat), default, output)
     if summary and chosen != [ReportFormat.MARKDOWN]:
         raise UsageError(
             f"--summary is Markdown, not {chosen[0].value}", hint="leave --format out, or give md"
         )
-    report = read_report(source, price=price, observer=TERMINAL)
+    report = read_report(source, price=options.cost, observer=TERMINAL)
     if as_json:
         print_json(report.render(ReportFormat.JSON).decode())
-        asked = bool(formats) or output is not None or summary or open_after
         chosen = [kind for kind in chosen if asked and kind is not ReportFormat.TERMINAL]
     written = []
     for kind in chosen:
@@ -274,5 +219,5 @@ def _write_reports(
             rendered = report.render(kind, summary=summary)
         name = "summary.md" if summary else f"report.{kind.value}"
         written.append(write_rendered(rendered, name, report.directory, output))
-    if open_after and written and written[0] is not None:
+    if options.open_after and written and written[0] is not None:
         open_in_browser(written[0].resolve().as_uri())

@@ -11,6 +11,7 @@ import typer
 
 from torchscale.cli.command import Group, words_of
 from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.cli.parameters import option
 from torchscale.door import Slot
 from torchscale.errors import UsageError
 
@@ -20,7 +21,7 @@ app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[D
 @app.callback()
 def runs(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, option("--json", "Print JSON.")] = False,
 ) -> None:
     """List the runs of a directory (default: results), newest first: state, cells measured of those
     planned, and one figure of each.

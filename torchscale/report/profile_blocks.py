@@ -21,6 +21,7 @@ from torchscale.report.document import (
     shortened,
     text_value,
 )
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.findings import finding_text
 from torchscale.report.text.profile import (
     RANK_HEADINGS,
@@ -32,7 +33,12 @@ from torchscale.report.text.profile import (
     what_if_line,
 )
 from torchscale.report.text.rank_table import distributions, hidden_line, shown_ranks
-from torchscale.schema.profiles.analysis import ProfileAnalysis, RankBreakdown
+from torchscale.schema.profiles.analysis import (
+    CollectiveSummary,
+    KernelSummary,
+    ProfileAnalysis,
+    RankBreakdown,
+)
 from torchscale.schema.profiles.finding import Finding
 from torchscale.util.units import format_bytes, format_percent, format_seconds
 from torchscale.util.words import sentence
@@ -148,47 +154,37 @@ def collectives_table(analysis: ProfileAnalysis) -> Table | None:
     """Operations with their waits; ``None`` without any."""
     if not analysis.collectives:
         return None
-    rows = []
-    for item in analysis.collectives[:_MAX_ROWS]:
-        last = DASH
-        if item.last_rank is not None and item.last_percent is not None:
-            last = TableValue(
-                f"rank {item.last_rank} ({format_percent(item.last_percent / 100, 0)})",
-                item.last_percent,
-            )
-        times = (item.mean_seconds, item.wait_seconds, item.transfer_seconds)
-        rows.append(
-            (
-                TableValue(shortened(item.op)),
-                optional_value(item.payload_bytes, format_bytes),
-                TableValue(f"{item.count:,}", item.count),
-                *(optional_value(time, format_seconds) for time in times),
-                last,
-            )
-        )
-    headings = ("size", "count", "time", "wait", "transfer", "last")
-    columns = (Column("operation"), *(Column(heading, True) for heading in headings))
-    return Table("Collectives, mean over ranks", columns, tuple(rows))
+    columns: tuple[ColumnOf[CollectiveSummary], ...] = (
+        ColumnOf("operation", lambda one: shortened(one.op)),
+        ColumnOf("size", lambda one: one.payload_bytes, format_bytes),
+        ColumnOf("count", lambda one: one.count, "{:,}".format),
+        ColumnOf("time", lambda one: one.mean_seconds, format_seconds),
+        ColumnOf("wait", lambda one: one.wait_seconds, format_seconds),
+        ColumnOf("transfer", lambda one: one.transfer_seconds, format_seconds),
+        ColumnOf("last", _last, numeric=True),
+    )
+    return table_of("Collectives, mean over ranks", columns, analysis.collectives[:_MAX_ROWS])
+
+
+def _last(item: CollectiveSummary) -> TableValue:
+    if item.last_rank is None or item.last_percent is None:
+        return DASH
+    share = format_percent(item.last_percent / 100, 0)
+    return TableValue(f"rank {item.last_rank} ({share})", item.last_percent)
 
 
 def kernels_table(analysis: ProfileAnalysis) -> Table | None:
     """Kernels or operators by their time; ``None`` without any."""
     if not analysis.kernels:
         return None
-    rows = tuple(
-        (
-            TableValue(shortened(kernel.name)),
-            TableValue(f"{kernel.count:,}", kernel.count),
-            TableValue(format_seconds(kernel.seconds), kernel.seconds),
-            TableValue(format_percent(kernel.percent_of_compute / 100), kernel.percent_of_compute),
-        )
-        for kernel in analysis.kernels
+    columns: tuple[ColumnOf[KernelSummary], ...] = (
+        ColumnOf("kernel or operator", lambda one: shortened(one.name), prose=True),
+        ColumnOf("count", lambda one: one.count, "{:,}".format),
+        ColumnOf("time", lambda one: one.seconds, format_seconds),
+        ColumnOf("share", lambda one: one.percent_of_compute, lambda of: format_percent(of / 100)),
     )
-    columns = (
-        Column("kernel or operator", prose=True),
-        *(Column(name, True) for name in ("count", "time", "share")),
-    )
-    return Table("Kernels or operators by total time, summed over ranks", columns, rows)
+    caption = "Kernels or operators by total time, summed over ranks"
+    return table_of(caption, columns, analysis.kernels)
 
 
 def _distribution_table(ranks: Sequence[RankBreakdown], title: str) -> Table:

@@ -61,6 +61,11 @@ def format_percent(ratio: float, digits: int = 1) -> str:
     return f"{round(ratio * 100, digits) + 0.0:.{digits}f} %"
 
 
+def format_whole_percent(ratio: float) -> str:
+    """``0.934`` → ``93 %``."""
+    return format_percent(ratio, 0)
+
+
 def format_change(ratio: float) -> str:
     """``0.0123`` → ``+1.2 %``; values that round to zero give ``0.0 %``, factors of ten and more
     ``×12.3``."""

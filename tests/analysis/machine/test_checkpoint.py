@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 
 from tests.factories import rank_identity
-from torchscale.analysis.machine.checkpoint import (
-    MIN_STEPS,
-    CheckpointFigures,
-    Coldness,
-    checkpoint_figures,
-    judge_cold,
-)
+from torchscale.analysis.machine.checkpoint import MIN_STEPS, checkpoint_figures, judge_cold
 from torchscale.features.machine.checkpoint.text import (
     busy_line,
     load_text,
@@ -26,6 +20,7 @@ from torchscale.schema.cells.checkpoint import (
     LoadSample,
     SaveSample,
 )
+from torchscale.schema.exports.checkpoint import CheckpointFigures, Coldness
 
 MB = 1_000_000
 SAVE = SaveSample(

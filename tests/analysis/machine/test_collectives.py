@@ -7,13 +7,8 @@ import pytest
 
 from tests.factories import VERSIONS
 from torchscale.analysis.machine.bus_factor import bus_factor
-from torchscale.analysis.machine.collectives import (
-    Curve,
-    collective_figures,
-    fit_latency,
-    sweep_flags,
-)
-from torchscale.analysis.machine.link_verdict import LinkTopology, LinkVerdict, judge_link
+from torchscale.analysis.machine.collectives import collective_figures, fit_latency, sweep_flags
+from torchscale.analysis.machine.link_verdict import LinkTopology, judge_link
 from torchscale.analysis.training.flags import Flag
 from torchscale.config.choices import Operation
 from torchscale.config.machine_sections import HardwareSettings
@@ -25,6 +20,7 @@ from torchscale.schema.cells.collectives import (
     NcclLog,
     PairSample,
 )
+from torchscale.schema.exports.machine import Curve, LinkVerdict
 from torchscale.schema.launch.rank import HostLoad
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.schema.node.probe import DriverFacts, GpuFacts, GpuPairFacts
@@ -394,7 +390,7 @@ def sizes_of(*times: float, **changes: Any) -> Curve:
 
 
 def flags_of(curve: Curve) -> list[tuple[str, ...]]:
-    return [tuple(flag.value for flag in point.flags) for point in curve.points]
+    return [point.flags for point in curve.points]
 
 
 def test_a_size_is_contended_where_others_took_its_cores_while_it_was_measured() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from tests.factories import cells, environment, experiment, experiment_file
 from torchscale.analysis.summary.conditions import (
-    Disturbance,
     disturbances,
     flagged_conditions,
     measured_sessions,
@@ -18,6 +17,7 @@ from torchscale.analysis.summary.conditions import (
     unequal_conditions,
     unlike_before,
 )
+from torchscale.features.compare.export_schema import Disturbance
 from torchscale.schema.run.experiment_file import ExperimentFile, Session
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell
 from torchscale.schema.state import State

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from tests.factories import cells
-from torchscale.analysis.machine.hardware import CopyRate, HardwareFigures, MatmulRates
-from torchscale.analysis.training.roofline import Peak, StepTimes, compute_figures, find_peak
+from torchscale.analysis.training.roofline import StepTimes, compute_figures, find_peak
+from torchscale.schema.exports.machine import CopyRate, HardwareFigures, MatmulRates
+from torchscale.schema.exports.report import Peak
 from torchscale.schema.launch.rank import FlopCount
 
 FLOPS = FlopCount(

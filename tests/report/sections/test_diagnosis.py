@@ -9,7 +9,6 @@ from tests.factories import cells
 from tests.report.sections.test_lost_time import chart, diagnosed_run
 from torchscale.analysis.kinds import training
 from torchscale.analysis.summary.run import RunSummary, summarize
-from torchscale.analysis.training.decomposition import Decomposition
 from torchscale.analysis.training.flags import Flag
 from torchscale.report.build import build_document
 from torchscale.report.document import Details, Paragraph, Table, TimelineChart
@@ -17,6 +16,7 @@ from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.report_export import summary_json
 from torchscale.report.sections.diagnosis import diagnosis_section
 from torchscale.report.sections.profiles import profile_section
+from torchscale.schema.exports.report import Decomposition
 from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding, FindingKind
 
 

@@ -10,6 +10,8 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.schema.exports.report import HotExpert
+
 SignalSeries = NDArray[np.float64]
 """One value per sample; a sample is a batch of steps (always-on signals) or a step (recordings)."""
 Matrix = NDArray[np.float64]
@@ -125,21 +127,6 @@ class MicroBatchLengths:
     longest: float
     shared_variance: SignalSeries
     seconds: float
-
-
-@dataclass(frozen=True)
-class HotExpert:
-    """The experts on a rank that get more than their even share.
-
-    Attributes:
-        layer: Number of the expert layer, from 0.
-        expert: Number in its layer.
-        share: Its tokens over an even share.
-    """
-
-    layer: int
-    expert: int
-    share: float
 
 
 @dataclass(frozen=True)

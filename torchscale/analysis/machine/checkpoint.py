@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
 
 from torchscale.schema.cells.checkpoint import AsyncSaveSample, CheckpointRank, CheckpointResult
+from torchscale.schema.exports.checkpoint import (
+    AsyncSaveFigures,
+    CheckpointFigures,
+    Coldness,
+    LoadFigures,
+    RankRates,
+    SaveFigures,
+    worst,
+)
 from torchscale.util.units import format_bytes, format_percent
 
 MIN_STEPS = 3
@@ -28,225 +35,54 @@ _BUSY = 0.7
 little difference."""
 
 
-class Coldness(str, Enum):
-    """Whether a load came from the disk; values are what files show."""
-
-    PROVED = "proved"
-    """No page was in memory before, and the kernel counted every byte fetched from a device."""
-    NOT_PROVED = "not proved"
-    """Pages were dropped, but the kernel did not count what was fetched instead."""
-    WARM = "warm"
-    """Pages were in memory."""
-
-
-@dataclass(frozen=True)
-class SaveFigures:
-    """A synchronous save of all ranks: bytes, seconds of the call (the slowest rank's), bytes per
-    second over all ranks, and how long training stopped."""
-
-    payload_bytes: int
-    seconds: float
-    bytes_per_second: float
-    stop_seconds: float
-
-
-@dataclass(frozen=True)
-class LoadFigures:
-    """A load by all ranks, as :class:`SaveFigures`; ``payload_bytes`` counts the checkpoint's files
-    once. ``doubt`` says in words why it is not proved cold."""
-
-    payload_bytes: int
-    seconds: float
-    bytes_per_second: float
-    cold: Coldness
-    doubt: str
-
-
-@dataclass(frozen=True)
-class AsyncSaveFigures:
-    """An asynchronous save of all ranks.
-
-    Attributes:
-        payload_bytes: Bytes of all ranks.
-        stop_seconds: How long training stopped: the slowest rank's.
-        durable_seconds: From the stop's begin until the disk had all of it.
-        steps_before, steps_during, steps_after: Number of steps.
-        rate_before, rate_during, rate_after: Steps per second; ``None`` without steps.
-        slowed: Share of the rate before and after that was missing during the save; ``None`` where
-            it ended within too few steps.
-        scatter: By which share the rates before and after differ from each other.
-        host_bytes: Copies of the state in a host's memory, all its ranks together: the fullest
-            host's.
-    """
-
-    payload_bytes: int
-    stop_seconds: float
-    durable_seconds: float
-    steps_before: int
-    steps_during: int
-    steps_after: int
-    rate_before: float
-    rate_during: float | None
-    rate_after: float
-    slowed: float | None
-    scatter: float
-    host_bytes: int
-
-
-@dataclass(frozen=True)
-class RankRates:
-    """One rank while it wrote, and while it read; medians over repeats.
-
-    Attributes:
-        rank: Which.
-        payload_bytes: What it wrote.
-        save, load: Bytes per second; ``None`` where it had nothing to write or read, and for loads
-            that were warm.
-        save_cpu, load_cpu: Processor time over time, above 1 where several threads computed; ``None``
-            where it took no time.
-    """
-
-    rank: int
-    payload_bytes: int
-    save: float | None
-    load: float | None
-    save_cpu: float | None
-    load_cpu: float | None
-
-
-@dataclass(frozen=True)
-class CheckpointFigures:
-    """What a checkpoint costs. Single figures are medians over the repeats of all launches, which
-    are all here.
-
-    Attributes:
-        place, filesystem: Directory that was judged, and its type.
-        state_bytes: Values of the state: what was predicted.
-        saves, loads, async_saves: Each repeat.
-        ranks: Each rank's own rates.
-        not_async: Why asynchronous saves were not measured; empty where they were or not asked for.
-    """
-
-    place: str
-    filesystem: str
-    state_bytes: int
-    saves: tuple[SaveFigures, ...]
-    loads: tuple[LoadFigures, ...]
-    async_saves: tuple[AsyncSaveFigures, ...]
-    ranks: tuple[RankRates, ...]
-    not_async: str = ""
-
-    @property
-    def payload_bytes(self) -> int:
-        """Bytes of a checkpoint."""
-        return self.saves[0].payload_bytes
-
-    @property
-    def save_bytes_per_second(self) -> float:
-        """Rate of a synchronous save over all ranks."""
-        return statistics.median(save.bytes_per_second for save in self.saves)
-
-    @property
-    def stop_seconds(self) -> float:
-        """How long training stops for a synchronous save."""
-        return statistics.median(save.stop_seconds for save in self.saves)
-
-    @property
-    def coldness(self) -> Coldness:
-        """The worst of all loads."""
-        found = {load.cold for load in self.loads}
-        return next(
-            one for one in (Coldness.WARM, Coldness.NOT_PROVED, Coldness.PROVED) if one in found
-        )
-
-    @property
-    def doubt(self) -> str:
-        """Why a load is not proved cold; empty where all are."""
-        return next((load.doubt for load in self.loads if load.cold is self.coldness), "")
-
-    @property
-    def load_bytes_per_second(self) -> float | None:
-        """Rate of a load over all ranks; ``None`` where one was warm, so that it says nothing of the
-        disk."""
-        if self.coldness is Coldness.WARM:
-            return None
-        return statistics.median(load.bytes_per_second for load in self.loads)
-
-    @property
-    def cold_bytes_per_second(self) -> float | None:
-        """The same where every load is proved cold."""
-        if self.coldness is not Coldness.PROVED:
-            return None
-        return self.load_bytes_per_second
-
-    @property
-    def busy_ways(self) -> tuple[str, ...]:
-        """``saving``, ``loading``: in which the processor limits the ranks, and not the disk."""
-        shares = {
-            "saving": [one.save_cpu for one in self.ranks if one.save_cpu is not None],
-            "loading": [one.load_cpu for one in self.ranks if one.load_cpu is not None],
-        }
-        return tuple(
-            way for way, found in shares.items() if found and statistics.median(found) >= _BUSY
-        )
-
-    @property
-    def async_stop_seconds(self) -> float | None:
-        """How long training stops for an asynchronous save; ``None`` where none was measured."""
-        return _median(save.stop_seconds for save in self.async_saves)
-
-    @property
-    def durable_seconds(self) -> float | None:
-        """How long until an asynchronous save is on the disk."""
-        return _median(save.durable_seconds for save in self.async_saves)
-
-    @property
-    def slowed(self) -> float | None:
-        """Share of the rate of steps that an asynchronous save takes; ``None`` where each ended
-        within too few steps."""
-        return _median(save.slowed for save in self.async_saves if save.slowed is not None)
-
-    @property
-    def is_slowing_shown(self) -> bool:
-        """Whether the slowing is more than rates before and after scatter."""
-        scatter = max((save.scatter for save in self.async_saves), default=0.0)
-        return self.slowed is not None and abs(self.slowed) > scatter
-
-    @property
-    def scatter(self) -> float:
-        """The most by which rates before and after a save differ."""
-        return max((save.scatter for save in self.async_saves), default=0.0)
-
-    @property
-    def host_bytes(self) -> int | None:
-        """Memory that the copies of an asynchronous save take of a host; ``None`` where none was
-        measured."""
-        return max((save.host_bytes for save in self.async_saves), default=None)
-
-
 def checkpoint_figures(results: Sequence[CheckpointResult]) -> CheckpointFigures:
     """The figures of ``ok`` launches, with every repeat of each."""
     launches = [result.ranks for result in results]
     first = launches[0][0]
+    saves = tuple(
+        _save(ranks, number) for ranks in launches for number in range(len(ranks[0].saves))
+    )
+    loads = tuple(
+        _load(ranks, number) for ranks in launches for number in range(len(ranks[0].loads))
+    )
+    asyncs = tuple(
+        _async_save(ranks, number)
+        for ranks in launches
+        for number in range(len(ranks[0].async_saves))
+    )
+    ranks = tuple(
+        _rank_rates([ranks[number] for ranks in launches]) for number in range(len(launches[0]))
+    )
+    coldness, load_rate = worst(loads).cold, _median(load.bytes_per_second for load in loads)
     return CheckpointFigures(
         place=first.place,
         filesystem=first.filesystem,
         state_bytes=first.state_bytes,
-        saves=tuple(
-            _save(ranks, number) for ranks in launches for number in range(len(ranks[0].saves))
-        ),
-        loads=tuple(
-            _load(ranks, number) for ranks in launches for number in range(len(ranks[0].loads))
-        ),
-        async_saves=tuple(
-            _async_save(ranks, number)
-            for ranks in launches
-            for number in range(len(ranks[0].async_saves))
-        ),
-        ranks=tuple(
-            _rank_rates([ranks[number] for ranks in launches]) for number in range(len(launches[0]))
-        ),
+        payload_bytes=saves[0].payload_bytes,
+        save_bytes_per_second=statistics.median(save.bytes_per_second for save in saves),
+        load_bytes_per_second=None if coldness is Coldness.WARM else load_rate,
+        cold_bytes_per_second=load_rate if coldness is Coldness.PROVED else None,
+        stop_seconds=statistics.median(save.stop_seconds for save in saves),
+        async_stop_seconds=_median(save.stop_seconds for save in asyncs),
+        durable_seconds=_median(save.durable_seconds for save in asyncs),
+        slowed=_median(save.slowed for save in asyncs if save.slowed is not None),
+        host_bytes=max((save.host_bytes for save in asyncs), default=None),
+        busy_ways=_busy_ways(ranks),
+        saves=saves,
+        loads=loads,
+        async_saves=asyncs,
+        ranks=ranks,
         not_async=first.not_async,
+    )
+
+
+def _busy_ways(ranks: Sequence[RankRates]) -> tuple[str, ...]:
+    shares = {
+        "saving": [one.save_cpu for one in ranks if one.save_cpu is not None],
+        "loading": [one.load_cpu for one in ranks if one.load_cpu is not None],
+    }
+    return tuple(
+        way for way, found in shares.items() if found and statistics.median(found) >= _BUSY
     )
 
 

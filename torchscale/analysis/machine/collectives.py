@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from torchscale.schema.cells.collectives import (
     CollectivesResult,
     PairSample,
 )
+from torchscale.schema.exports.machine import CollectiveFigures, CollectivePoint, Curve, LatencyFit
 
 _MIN_FIT_SIZES = 4
 """A line has two parameters; with two points more its residual says something."""
@@ -38,85 +39,6 @@ is otherwise the shorter one, since it waits for nobody to read the clock."""
 _CLEARLY = 1.5
 """NCCL and gloo change algorithm or protocol at some sizes, which may cost or gain some ten per
 cent."""
-
-
-@dataclass(frozen=True)
-class CollectivePoint:
-    """One operation at one size.
-
-    Attributes:
-        payload_bytes, elements, in_place: Size and place, as measured.
-        seconds: Mean of a call, averaged over ranks and launches, as nccl-tests does.
-        algbw, busbw: Bytes per second; 0 for a barrier, which carries nothing.
-        p50, p95, p99: Quantiles of calls timed one by one, each call's slowest rank.
-        rank_spread: Slowest rank's mean over the fastest's, minus 1.
-        wrong_elements: Over all ranks; ``None`` where nothing was checked.
-        half_width: Half width of the 95 % t-interval of the mean of the calls timed one by one, as
-            a share of it; ``None`` with fewer than two.
-        flags: ``contended`` or ``noisy`` (``docs/method.md``): its time is not the link's alone.
-        link_share: ``busbw`` over the link's rated bandwidth in one direction; ``None`` where that
-            is not known, and of a barrier, which carries nothing.
-    """
-
-    payload_bytes: int
-    elements: int
-    in_place: bool
-    seconds: float
-    algbw: float
-    busbw: float
-    p50: float
-    p95: float
-    p99: float
-    rank_spread: float
-    wrong_elements: int | None
-    half_width: float | None = None
-    flags: tuple[Flag, ...] = ()
-    link_share: float | None = None
-
-
-@dataclass(frozen=True)
-class LatencyFit:
-    """t = latency + bytes ÷ bandwidth over all sizes, each weighted by its own time. ``residual``
-    is the root mean square of the relative deviations: large where one line does not describe the
-    link."""
-
-    latency_seconds: float
-    bytes_per_second: float
-    residual: float
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One operation in one dtype over all sizes, smallest first."""
-
-    operation: Operation
-    dtype: ElementType
-    points: tuple[CollectivePoint, ...]
-    fit: LatencyFit | None
-
-    @property
-    def peak(self) -> CollectivePoint:
-        """The size where busbw is highest, of the sizes without a flag; of all where every one has
-        one."""
-        clean = [point for point in self.points if not point.flags]
-        return max(clean or self.points, key=lambda point: point.busbw)
-
-
-@dataclass(frozen=True)
-class CollectiveFigures:
-    """What a sweep measured.
-
-    Attributes:
-        backend: Over which the ranks exchanged.
-        curves: Curves by operation and dtype, in the order asked for.
-        pairs: Messages between every two ranks; mean over launches.
-        unsupported: What the backend does not have, and what it said.
-    """
-
-    backend: str
-    curves: tuple[Curve, ...]
-    pairs: tuple[PairSample, ...]
-    unsupported: tuple[tuple[str, str], ...]
 
 
 def collective_figures(
@@ -223,7 +145,7 @@ def with_order_checked(points: Sequence[CollectivePoint]) -> tuple[CollectivePoi
 def sweep_flags(curves: Sequence[Curve]) -> tuple[Flag, ...]:
     """Flags of the bandwidths that a sweep is known by: only where an operation has no size without
     one."""
-    return tuple(sorted({flag for curve in curves for flag in curve.peak.flags}))
+    return tuple(sorted({Flag(flag) for curve in curves for flag in curve.peak.flags}))
 
 
 def _carried_share(operation: Operation, ranks: int) -> float:

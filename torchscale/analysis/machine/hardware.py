@@ -5,78 +5,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torchscale.config.choices import MatmulType
 from torchscale.schema.cells.hardware import (
     CopyKind,
     CopySample,
-    DiskSample,
     HardwareRank,
     HardwareResult,
     MatmulSample,
 )
-
-
-@dataclass(frozen=True)
-class MatmulRates:
-    """Matrix products in one dtype; FLOP/s of a device, the mean over devices.
-
-    Attributes:
-        dtype: Element type, as measured.
-        peak: Rate at the shape where it is highest, products following each other: the median over
-            time.
-        peak_shape: m, n, k.
-        cold: Rate at the same shape with the caches emptied before each; ``None`` where it was not
-            measured.
-        typical: Median over all shapes.
-        slowest_device: Lowest device's peak over the mean, minus 1.
-        shapes: Every shape with its rate.
-    """
-
-    dtype: MatmulType
-    peak: float
-    peak_shape: tuple[int, int, int]
-    cold: float | None
-    typical: float
-    slowest_device: float
-    shapes: tuple[tuple[tuple[int, int, int], float], ...]
-
-
-@dataclass(frozen=True)
-class CopyRate:
-    """Bytes per second of a copy, the mean over devices; within a device, what is read and what is
-    written both count.
-
-    ``slowest_device`` is the lowest device's over the mean, minus 1.
-    """
-
-    kind: CopyKind
-    bytes_per_second: float
-    slowest_device: float
-    pinned: bool | None = None
-    source: int | None = None
-    peer: int | None = None
-
-
-@dataclass(frozen=True)
-class HardwareFigures:
-    """The ceilings of one device where all of the cell's work at once."""
-
-    matmuls: tuple[MatmulRates, ...]
-    copies: tuple[CopyRate, ...]
-    disk: DiskSample | None
-    unsupported: tuple[tuple[str, str], ...]
-
-    def peak(self, dtype: str) -> float | None:
-        """FLOP/s of products in ``dtype``; ``None`` where it was not measured."""
-        return next((rates.peak for rates in self.matmuls if rates.dtype == dtype), None)
-
-    @property
-    def memory_bytes_per_second(self) -> float | None:
-        """Bandwidth of copies within the device, read plus written; ``None`` where none was
-        measured."""
-        return next((rate.bytes_per_second for rate in self.copies if rate.kind == "device"), None)
+from torchscale.schema.exports.machine import CopyRate, HardwareFigures, MatmulRates
 
 
 def hardware_figures(launches: Sequence[HardwareResult]) -> HardwareFigures:

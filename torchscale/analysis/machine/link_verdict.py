@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchscale.analysis.machine.collectives import CollectiveFigures, CollectivePoint, Curve
 from torchscale.catalog.links import LINKS, nvlink_bytes_per_second
 from torchscale.config.machine_sections import HardwareSettings
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, NcclLog
+from torchscale.schema.exports.machine import (
+    CollectiveFigures,
+    CollectivePoint,
+    Curve,
+    LinkCause,
+    LinkCeiling,
+    LinkVerdict,
+)
 from torchscale.schema.node.environment import bare_uuid
 from torchscale.schema.node.probe import DriverFacts, GpuFacts, GpuPairFacts
 from torchscale.util.units import format_byte_rate, format_percent
@@ -35,40 +42,6 @@ share of it is documented."""
 _WITHIN_NODE = ("nvlink", "pcie")
 """Links of the catalog that join devices of one machine."""
 _PREFERRED = ("all_reduce", "all_gather", "reduce_scatter", "send_recv", "all_to_all", "broadcast")
-
-
-@dataclass(frozen=True)
-class Ceiling:
-    """What the link allows: bytes per second and direction, what it is, and the share that should
-    be reached.
-
-    ``doubt`` says why a lower share proves nothing; empty where it does.
-    """
-
-    bytes_per_second: float
-    link: str
-    expected_share: float
-    doubt: str = ""
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Why a link may fall short, and the command that shows whether it is so."""
-
-    text: str
-    check: str
-
-
-@dataclass(frozen=True)
-class LinkVerdict:
-    """What was reached of the ceiling. ``share`` is ``None`` where nothing can be said, and
-    ``text`` says why; the ceiling is there wherever it is known and bounds what was measured."""
-
-    text: str
-    share: float | None = None
-    fits: bool | None = None
-    causes: tuple[Cause, ...] = ()
-    ceiling: Ceiling | None = None
 
 
 @dataclass(frozen=True)
@@ -184,10 +157,10 @@ def _curve_to_judge(figures: CollectiveFigures) -> Curve | None:
     return next((curves[operation] for operation in _PREFERRED if operation in curves), None)
 
 
-def _ceiling(machine: LinkTopology) -> Ceiling | None:
+def _ceiling(machine: LinkTopology) -> LinkCeiling | None:
     known = machine.declared
     if known.link_bytes_per_second is not None:
-        return Ceiling(
+        return LinkCeiling(
             known.link_bytes_per_second, known.link or "the declared link", _DEFAULT_SHARE
         )
     if known.link is None:
@@ -195,10 +168,10 @@ def _ceiling(machine: LinkTopology) -> Ceiling | None:
     if machine.nodes > 1 and known.link.startswith(_WITHIN_NODE):
         return None  # what is declared is not between nodes
     link = LINKS[known.link]
-    return Ceiling(link.bytes_per_second, link.title, link.expected_share)
+    return LinkCeiling(link.bytes_per_second, link.title, link.expected_share)
 
 
-def _detected_ceiling(machine: LinkTopology) -> Ceiling | None:
+def _detected_ceiling(machine: LinkTopology) -> LinkCeiling | None:
     """The ceiling of the link between the GPUs that take part, by what the driver and NCCL say;
     ``None`` where they do not say enough."""
     driver, log = machine.place.driver, machine.log
@@ -218,14 +191,14 @@ def _detected_ceiling(machine: LinkTopology) -> Ceiling | None:
     joined = len(gpus) <= 2 or all(pair.nvlink for pair in pairs)
     peer_to_peer = all(transport.startswith("P2P") for transport in log.transports)
     if nvlink is not None and joined and peer_to_peer:
-        return Ceiling(nvlink, f"{min(links)} NVLinks", _DEFAULT_SHARE)
+        return LinkCeiling(nvlink, f"{min(links)} NVLinks", _DEFAULT_SHARE)
     if any(links) and not any(pair.nvlink is False for pair in pairs):
         # Which pairs the links join is not known, or host memory is between GPUs that have them.
         return None
     return _pcie_ceiling(gpus, pairs)
 
 
-def _pcie_ceiling(gpus: Sequence[GpuFacts], pairs: Sequence[GpuPairFacts]) -> Ceiling | None:
+def _pcie_ceiling(gpus: Sequence[GpuFacts], pairs: Sequence[GpuPairFacts]) -> LinkCeiling | None:
     """PCI Express, where no NVLink joins some pair of GPUs: a ring goes through the slowest
     pair."""
     lanes = [
@@ -243,7 +216,7 @@ def _pcie_ceiling(gpus: Sequence[GpuFacts], pairs: Sequence[GpuPairFacts]) -> Ce
             f"GPUs reach each other across a {crossed[0]}, which may carry less; --link declares "
             "what it does"
         )
-    return Ceiling(min(lanes), "PCI Express", _PCIE_SHARE, doubt)
+    return LinkCeiling(min(lanes), "PCI Express", _PCIE_SHARE, doubt)
 
 
 def _algorithm(
@@ -281,18 +254,18 @@ def _other_algorithm(cell: CollectivesCell, choices: NcclLog | None) -> str:
     return f"NCCL did not use {cell.algorithm} but {' and '.join(parts)}." if parts else ""
 
 
-def _causes(machine: LinkTopology) -> list[Cause]:
+def _causes(machine: LinkTopology) -> list[LinkCause]:
     """Known reasons of a slow link that this machine shows, or where to look without any."""
     causes = _seen_causes(machine)
     return causes or [
-        Cause("no cause was found; something else may use the link", "nvidia-smi dmon -s t")
+        LinkCause("no cause was found; something else may use the link", "nvidia-smi dmon -s t")
     ]
 
 
-def _seen_causes(machine: LinkTopology) -> list[Cause]:
+def _seen_causes(machine: LinkTopology) -> list[LinkCause]:
     switches = ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "NCCL_SHM_DISABLE")
     causes = [
-        Cause(f"{name}=1 is set", f"env | grep {name}")
+        LinkCause(f"{name}=1 is set", f"env | grep {name}")
         for name in switches
         if machine.variables.get(name) == "1"
     ]
@@ -300,32 +273,34 @@ def _seen_causes(machine: LinkTopology) -> list[Cause]:
     transports: Sequence[str] = () if machine.log is None else machine.log.transports
     if any(transport.startswith("SHM") for transport in transports):
         causes.append(
-            Cause(
+            LinkCause(
                 "NCCL goes through host memory (SHM), not from peer to peer",
                 "nvidia-smi topo -p2p r",
             )
         )
     if any(transport.startswith("NET/Socket") for transport in transports):
         causes.append(
-            Cause("NCCL uses sockets: no InfiniBand or RoCE was found, or allowed", "ibv_devinfo")
+            LinkCause(
+                "NCCL uses sockets: no InfiniBand or RoCE was found, or allowed", "ibv_devinfo"
+            )
         )
     if machine.place.backend == "gloo":
-        causes.append(Cause("gloo copies through the host and adds up on its processor", "top"))
+        causes.append(LinkCause("gloo copies through the host and adds up on its processor", "top"))
     return causes
 
 
-def _driver_causes(driver: DriverFacts) -> list[Cause]:
+def _driver_causes(driver: DriverFacts) -> list[LinkCause]:
     causes = []
     blocked = [f"{pair.first}–{pair.second}" for pair in driver.pairs if pair.p2p is False]
     if blocked:
         causes.append(
-            Cause(
+            LinkCause(
                 f"no peer-to-peer access between GPUs {', '.join(blocked)}",
                 "nvidia-smi topo -p2p r",
             )
         )
     causes += [
-        Cause(
+        LinkCause(
             f"GPU {gpu.index} runs on {gpu.pcie_width} of {gpu.pcie_width_max} PCIe lanes",
             "nvidia-smi --query-gpu=index,pcie.link.width.current,pcie.link.width.max --format=csv",
         )
@@ -335,6 +310,6 @@ def _driver_causes(driver: DriverFacts) -> list[Cause]:
     links = [gpu.nvlinks_active for gpu in driver.gpus if gpu.nvlinks_active is not None]
     if links and min(links) < max(links):
         causes.append(
-            Cause("some GPUs have fewer NVLinks up than others", "nvidia-smi nvlink --status")
+            LinkCause("some GPUs have fewer NVLinks up than others", "nvidia-smi nvlink --status")
         )
     return causes

@@ -16,6 +16,7 @@ from torchscale.analysis.summary.machine_speed import (
     speed_gap,
 )
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
+from torchscale.features.compare.export_schema import Disturbance
 from torchscale.schema.run.experiment_file import ExperimentFile, Session
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell, ResultSet
 
@@ -108,29 +109,6 @@ def _speed_gap(before: ResultCell, after: ResultCell, same_machine: bool) -> Spe
     if not same_machine or before.device != after.device:
         return None
     return speed_gap(before.launches, after.launches)
-
-
-@dataclass(frozen=True)
-class Disturbance:
-    """What the machine did to some launches of one side.
-
-    Attributes:
-        condition: ``contended``, ``throttled`` or ``slowed``.
-        side: 0 for the reference, 1 for the other side.
-        launches: Numbers of the launches, from 1.
-        of: Launches of that side.
-        other_processes: Largest share of the cores' time that went to other processes in them;
-            ``None`` where it was not read.
-        fixed_work: Share by which the fixed work took longer than on the other side, where that is
-            the condition.
-    """
-
-    condition: str
-    side: int
-    launches: tuple[int, ...]
-    of: int
-    other_processes: float | None = None
-    fixed_work: float | None = None
 
 
 def disturbances(

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchscale.analysis.machine.checkpoint import CheckpointFigures
-from torchscale.analysis.machine.collectives import CollectiveFigures
-from torchscale.analysis.machine.hardware import HardwareFigures
-from torchscale.analysis.machine.link_verdict import Ceiling, LinkVerdict
 from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
 from torchscale.analysis.training.flags import Flag
 from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, NcclLog
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.memory import MemoryCell, MemoryRank, PredictedMemory
+from torchscale.schema.exports.checkpoint import CheckpointFigures
+from torchscale.schema.exports.machine import (
+    CollectiveFigures,
+    HardwareFigures,
+    LinkCeiling,
+    LinkVerdict,
+)
 from torchscale.schema.state import State
 
 
@@ -35,7 +38,7 @@ class CollectivesSummary:
     flags: tuple[Flag, ...] = ()
 
     @property
-    def ceiling(self) -> Ceiling | None:
+    def ceiling(self) -> LinkCeiling | None:
         """What the link allows; ``None`` where that is not known."""
         if self.verdict is None:
             return None

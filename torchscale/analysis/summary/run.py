@@ -25,13 +25,14 @@ from torchscale.analysis.summary.machine import (
     MemorySummary,
     hardware_for,
 )
-from torchscale.analysis.training.decomposition import Decomposition, Parts, decompose
-from torchscale.analysis.training.roofline import Compute, StepTimes, compute_figures, find_peak
+from torchscale.analysis.training.decomposition import decompose
+from torchscale.analysis.training.roofline import StepTimes, compute_figures, find_peak
 from torchscale.analysis.training.scaling import efficiencies
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.machine_sections import HardwareSettings
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.training import TrainingCell, model_key
+from torchscale.schema.exports.report import Compute, Decomposition, Parts
 from torchscale.schema.launch.rank import FlopCount
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.experiment_file import ExperimentFile

@@ -3,25 +3,9 @@ unavoidable."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torchscale.config.strategy import PipelineBase
 from torchscale.schema.cells.training import TrainingCell
-
-
-@dataclass(frozen=True)
-class Bubble:
-    """Shares of the time between a step's data and its optimizer, mean over ranks.
-
-    Attributes:
-        measured: Share of the passes in which a rank's stages computed nothing: the schedule's
-            bubble, uneven stages, waits, and transfers that nothing hides.
-        computed: (p - 1) ÷ (v·m + p - 1) for p devices, m micro-batches and v stages a device: what
-            even stages and free transfers would leave (Narayanan et al., 2021, section 2.2).
-    """
-
-    measured: float
-    computed: float
+from torchscale.schema.exports.report import Bubble
 
 
 def computed_bubble(cell: TrainingCell) -> float | None:

@@ -3,60 +3,13 @@ construction."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torchscale.analysis.diagnosis.signals import Signals
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.exports.report import Decomposition, Parts
 
 UNEXPLAINED_LIMIT = 0.05
 """Share of a step: about twice the noise from launch to launch (2 to 3 %), since two cells are
 compared."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Mean seconds of a step, over ranks and launches.
-
-    ``transfer`` is exposed communication: gradient sync that no compute hides, once all ranks have
-    arrived. Findings about it have the same figure. ``rest`` is what no phase accounts for.
-    """
-
-    compute: float
-    data_wait: float
-    straggler_wait: float
-    transfer: float
-    step: float
-
-    @property
-    def rest(self) -> float:
-        """Measured step minus the parts."""
-        return self.step - self.compute - self.data_wait - self.straggler_wait - self.transfer
-
-
-@dataclass(frozen=True)
-class Decomposition:
-    """Parts of the time from the ideal step, which is that of the smallest count, to the measured
-    one, in seconds. Parts may be negative (a cell can compute faster than its baseline).
-
-    Attributes:
-        baseline_world_size: Whose step is the ideal.
-        ideal: The baseline's step; for strong scaling its share of it.
-        compute: Forward, backward and optimizer take longer than there.
-        data_wait: Waiting for data, beyond the baseline's.
-        straggler_wait: Waiting for ranks that arrive later.
-        exposed_communication: Gradient sync that no compute hides.
-        unexplained: The rest.
-        step: The measured step.
-    """
-
-    baseline_world_size: int
-    ideal: float
-    compute: float
-    data_wait: float
-    straggler_wait: float
-    exposed_communication: float
-    unexplained: float
-    step: float
 
 
 def step_parts(signals: Signals) -> Parts | None:

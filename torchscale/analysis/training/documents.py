@@ -5,43 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.launch.rank import FlopCount
+from torchscale.schema.exports.report import DocumentFigures
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.util.optional import complete
-
-
-@dataclass(frozen=True)
-class DocumentFigures:
-    """Means per step, of all copies of the model together.
-
-    Attributes:
-        real_tokens_per_step: Tokens of documents.
-        computed_tokens_per_step: Tokens with the padding.
-        document_pairs_per_step: Squared lengths of the documents, added up.
-    """
-
-    real_tokens_per_step: float
-    computed_tokens_per_step: float
-    document_pairs_per_step: float
-
-    @property
-    def padding_share(self) -> float:
-        """Share of the computed tokens that are padding."""
-        return 1 - self.real_tokens_per_step / self.computed_tokens_per_step
-
-    def work_share(self, cell: TrainingCell, flops: FlopCount) -> float | None:
-        """Operations that the documents of a step need, over those of as many samples of full
-        length: of each document a part grows with its length, and attention with the square of it.
-        ``None`` where the parts were not counted."""
-        length, attention = cell.model_options.get("sequence_length"), flops.attention_share
-        if not isinstance(length, int) or attention is None:
-            return None
-        linear = (1 - attention) * self.real_tokens_per_step / length
-        squared = attention * self.document_pairs_per_step / length**2
-        return (linear + squared) / cell.global_batch_size
 
 
 def document_figures(

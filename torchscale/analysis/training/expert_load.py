@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.signals import ExpertLoad, HotExpert, Matrix
+from torchscale.analysis.diagnosis.signals import ExpertLoad, Matrix
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.exports.report import HotExpert
 from torchscale.schema.launch.experts import ExpertUse
 from torchscale.schema.launch.signals import SignalDigest
 from torchscale.schema.launch.steps import StepSample

@@ -2,54 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from torchscale.analysis.diagnosis.signals import HotExpert
 from torchscale.analysis.training.throughput import mean_step_seconds
+from torchscale.schema.exports.report import ExpertFigures, HotExpert
 from torchscale.schema.launch.experts import ExpertUse
 from torchscale.schema.launch.training import TrainingResult
-
-
-@dataclass(frozen=True)
-class ExpertFigures:
-    """Of the first launch; shares are over an even one, so that 1 is even.
-
-    Attributes:
-        experts: Routed experts of a layer.
-        chosen: Experts that a token goes to.
-        layers: Expert layers.
-        degree: Devices over which the experts of a layer are spread.
-        parameters: Of the whole model.
-        active_parameters: What a token is computed with; ``None`` where it is not known.
-        hottest: The expert with most tokens of any layer.
-        mean_peak: Share of a layer's expert with most, mean over layers.
-        rank_shares: Share of the tokens that each rank's experts compute; empty where experts are
-            not spread.
-        step_share: What experts take of a step, mean over ranks.
-    """
-
-    experts: int
-    chosen: int
-    layers: int
-    degree: int
-    parameters: int | None
-    active_parameters: int | None
-    hottest: HotExpert
-    mean_peak: float
-    rank_shares: tuple[float, ...]
-    step_share: float | None
-
-    @property
-    def peak(self) -> float:
-        """Share of the expert with most tokens."""
-        return self.hottest.share
-
-    @property
-    def rank_peak(self) -> float | None:
-        """Share of the rank with most tokens; ``None`` where experts are not spread."""
-        return max(self.rank_shares, default=None)
 
 
 def expert_figures(result: TrainingResult) -> ExpertFigures | None:

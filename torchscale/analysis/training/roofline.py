@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from torchscale.analysis.machine.hardware import HardwareFigures
 from torchscale.catalog.devices import find_device
 from torchscale.config.choices import PeakType, Precision
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.exports.machine import HardwareFigures
+from torchscale.schema.exports.report import Bound, Compute, Peak
 from torchscale.schema.launch.rank import FlopCount
-
-Bound = Literal["compute", "memory", "overhead", "communication", "input"]
 
 FAR_BELOW_ROOF = 3.0
 """Roof ÷ achieved from which neither ceiling holds the passes back. Chosen: tuned kernels reach
@@ -35,48 +33,6 @@ class StepTimes:
     passes: float
     optimizer: float
     sync: float | None
-
-
-@dataclass(frozen=True)
-class Peak:
-    """FLOP/s of a device in a cell's dtype, and where the figure comes from."""
-
-    flops_per_second: float
-    source: str
-
-
-@dataclass(frozen=True)
-class Compute:
-    """A training cell against its device's ceilings. Per device unless stated; ``None`` is unknown.
-
-    Attributes:
-        flops_per_step: The model's, of all devices together, forward and backward.
-        flops_per_second: Achieved over the whole step.
-        mfu: Share of the peak (PaLM's definition: the model's operations alone).
-        hfu: Share of the peak, with what activation checkpointing computes again.
-        peak: What they are shares of.
-        intensity: FLOP per byte that operators read and write, as if nothing stayed in a cache.
-        passes_flops_per_second: Achieved over forward and backward passes alone.
-        roof: What the measured ceilings allow at this intensity.
-        bound: What holds it back: where most of the step goes; where that is the passes, on which
-            side of the roofline's ridge they lie, or ``overhead`` if they are far below both
-            ceilings.
-        headroom: roof ÷ what the passes achieve; below 1 where caches and fused operators save
-            traffic.
-        roof_source: Which ceilings the roof is made of.
-    """
-
-    flops_per_step: float
-    flops_per_second: float
-    mfu: float | None
-    hfu: float | None
-    peak: Peak | None
-    intensity: float | None
-    passes_flops_per_second: float | None
-    roof: float | None
-    bound: Bound | None
-    headroom: float | None
-    roof_source: str
 
 
 def find_peak(

@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torchscale.analysis.diagnosis.signals import LinkProbe, Signals
 from torchscale.analysis.stats.series import (
@@ -16,13 +15,12 @@ from torchscale.analysis.stats.series import (
     pooled_digest,
 )
 from torchscale.analysis.summary.facts import NO_FACTS, CellFacts
-from torchscale.analysis.training.bubble import Bubble, bubble
-from torchscale.analysis.training.decomposition import Decomposition, Parts, step_parts
-from torchscale.analysis.training.documents import DocumentFigures, document_figures
-from torchscale.analysis.training.experts import ExpertFigures, expert_figures
+from torchscale.analysis.training.bubble import bubble
+from torchscale.analysis.training.decomposition import step_parts
+from torchscale.analysis.training.documents import document_figures
+from torchscale.analysis.training.experts import expert_figures
 from torchscale.analysis.training.flags import Flag
 from torchscale.analysis.training.pooling import pooled_share
-from torchscale.analysis.training.roofline import Compute
 from torchscale.analysis.training.scaling import Efficiency
 from torchscale.analysis.training.telemetry import joules
 from torchscale.analysis.training.throughput import (
@@ -34,6 +32,16 @@ from torchscale.analysis.training.throughput import (
     steps_per_second,
 )
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.exports.report import (
+    Bubble,
+    Compute,
+    Decomposition,
+    DocumentFigures,
+    ExpertFigures,
+    NodeTelemetry,
+    Parts,
+    Phases,
+)
 from torchscale.schema.launch.rank import FlopCount
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.steps import Digest, RankSteps, StopRule
@@ -45,32 +53,6 @@ from torchscale.schema.state import State
 from torchscale.util.interval_text import Interval, finite_ends
 from torchscale.util.optional import complete, optional
 from torchscale.util.units import format_rate
-
-
-@dataclass(frozen=True)
-class Phases:
-    """Mean seconds of a step's phases, over ranks and launches: shares of each launch's step, times
-    the cell's.
-
-    ``sync`` is exposed gradient sync, waiting for other ranks included; where it is ``None``,
-    ``backward`` contains it. ``bubble`` is of pipelines alone. ``compute`` stands for the passes and
-    the optimizer of a user's script, which are not told apart.
-    """
-
-    data_wait: float
-    forward: float | None
-    backward: float | None
-    optimizer: float | None
-    sync: float | None = None
-    bubble: float | None = None
-    compute: float | None = None
-
-
-class NodeTelemetry(NamedTuple):
-    """What was read of one node during the first launch; ``None`` where nothing was."""
-
-    hostname: str
-    telemetry: Telemetry | None
 
 
 @dataclass(frozen=True)
@@ -157,7 +139,7 @@ class Figures:
     @property
     def gpus(self) -> tuple[GpuUse, ...]:
         """What was read of the GPUs of all nodes in the first launch."""
-        machines = [telemetry for _, telemetry in self.nodes] or [self.telemetry]
+        machines = [node.telemetry for node in self.nodes] or [self.telemetry]
         return tuple(
             use for telemetry in machines if telemetry is not None for use in telemetry.gpus
         )

@@ -125,7 +125,7 @@ class BisectionPlanExport(Export):
     expected: tuple[ExpectedExport, ...]
 
 
-PUBLISHED = PublishedDocument(
+DOCUMENT = PublishedDocument(
     TypeAdapter(BisectionExport),
     RESULTS_SCHEMA_VERSION,
     "torchscale bisection",

@@ -19,10 +19,10 @@ from torchscale.features.cluster.nodes.follower import Follower
 from torchscale.features.cluster.nodes.launch import run_over_nodes, run_part
 from torchscale.features.cluster.nodes.leader import Leader
 from torchscale.features.cluster.nodes.messages import CheckStep, NodeDescription, Start
-from torchscale.features.cluster.nodes.participation import (
+from torchscale.features.cluster.nodes.roles import (
     CarryOut,
     Conclusion,
-    Participation,
+    FollowerRole,
     follow_node_0,
     lead_nodes,
     show_notes,
@@ -90,9 +90,9 @@ class _Node:
     def follow(self, experiment: Experiment, observer: Observer, make: Planner) -> ExitCode | int:
         """Take part as another node than the first."""
 
-        def prepare(follower: Follower, stop: StopRequest) -> Participation:
+        def prepare(follower: Follower, stop: StopRequest) -> FollowerRole:
             planned = _planned(make, experiment, follower, observer)
-            return Participation(
+            return FollowerRole(
                 name=experiment.experiment_name,
                 description=describe_node(planned),
                 begin=lambda: _runner(planned, follower, stop, observer),

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
-from pydantic import AliasPath, Field, TypeAdapter
+from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from torchscale.config.choices import Metric
-from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export, PublishedDocument
+from torchscale.schema.exports.base import (
+    PUBLISHED,
+    RESULTS_SCHEMA_VERSION,
+    Export,
+    PublishedDocument,
+)
 from torchscale.schema.run.step_parts import OutsidePart, StepPart
 from torchscale.schema.state import State
 
@@ -120,19 +127,21 @@ class ChangeExport(Export):
     """Why it is unclear: fewer than three launches on a side, ``conditions``, or noise."""
 
 
-class DisturbanceExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class Disturbance:
     """What the machine did to some launches of a side."""
 
     condition: str
+    """``contended``, ``throttled`` or ``slowed``."""
     side: int
     """0 for the reference, 1 for the other side."""
     launches: tuple[int, ...]
     """Their numbers, from 1."""
     of: int
     """Launches of the side."""
-    other_processes: float | None
+    other_processes: float | None = None
     """Largest share of the cores' time that went to other processes; null where it was not read."""
-    fixed_work: float | None
+    fixed_work: float | None = None
     """Share by which the fixed work between batches took longer than on the other side, where the
     condition is ``slowed``; else null."""
 
@@ -148,7 +157,7 @@ class ComparedCellExport(Export):
     reasons: tuple[str | None, str | None]
     flags: tuple[str, ...]
     """Flags of both sides."""
-    disturbances: tuple[DisturbanceExport, ...]
+    disturbances: tuple[Disturbance, ...]
     """Launches that were contended or throttled, and a side whose machine itself was slower."""
     changes: tuple[ChangeExport, ...]
 
@@ -216,25 +225,31 @@ class ProbeExport(Export):
 class WhyExport(Export):
     """The difference of a training cell's mean step, in parts that sum to it."""
 
-    cell_id: str
-    other_cell_id: str | None
-    launches: tuple[int, int]
-    step: SecondsExport
-    parts: tuple[StepPartExport, ...]
+    cell_id: str = Field(validation_alias=AliasPath("why", "cell", "cell", "cell", "id"))
+    other_cell_id: str | None = Field(validation_alias=AliasPath("why", "cell", "other_id"))
+    launches: tuple[int, int] = Field(validation_alias=AliasPath("why", "launches"))
+    step: SecondsExport = Field(validation_alias=AliasPath("why", "step"))
+    parts: tuple[StepPartExport, ...] = Field(validation_alias=AliasPath("why", "parts"))
     """Their differences sum to that of ``step``."""
-    ranks: tuple[RankPartExport, ...]
+    ranks: tuple[RankPartExport, ...] = Field(validation_alias=AliasPath("why", "ranks"))
     """``slower_ranks`` by rank; empty where the sides have other ranks."""
-    later_in: tuple[StepPartExport, ...]
+    later_in: tuple[StepPartExport, ...] = Field(validation_alias=AliasPath("why", "later_in"))
     """By phase: how much longer ranks take than the typical rank, mean over ranks."""
-    outside: SecondsExport | None
+    outside: SecondsExport | None = Field(validation_alias=AliasPath("why", "outside"))
     """A launch without its measured steps; null where it is not known."""
-    outside_parts: tuple[OutsidePartExport, ...]
-    conditions: tuple[str, ...]
+    outside_parts: tuple[OutsidePartExport, ...] = Field(
+        validation_alias=AliasPath("why", "outside_parts")
+    )
+    conditions: tuple[str, ...] = Field(
+        validation_alias=AliasPath("why", "disturbance", "conditions")
+    )
     """Under which one side was measured."""
-    disturbance: tuple[float | None, float | None]
+    disturbance: tuple[float | None, float | None] = Field(
+        validation_alias=AliasPath("why", "disturbance", "ends")
+    )
     """Seconds of the difference that these may have made, at least and at most; null where nothing
     bounds it."""
-    probe: ProbeExport
+    probe: ProbeExport = Field(validation_alias=AliasPath("why", "probe"))
     changes: tuple[DifferenceExport, ...]
     """What differs between both sides of this cell."""
     causes: tuple[CauseExport, ...]
@@ -255,10 +270,10 @@ class OperatorExport(Export):
     """With the shapes of its inputs where torch.profiler recorded an operator."""
     fate: FateName
     calls: tuple[float, float]
-    before: float
+    before: float = Field(validation_alias=AliasPath("before", "seconds"))
     """Seconds of all calls of a step."""
-    after: float
-    difference: float
+    after: float = Field(validation_alias=AliasPath("after", "seconds"))
+    difference: float = Field(validation_alias="seconds")
 
 
 class RecordedStepExport(Export):
@@ -279,15 +294,31 @@ class RecordedStepExport(Export):
 class RecordingExport(Export):
     """Two recordings of one cell."""
 
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
     label: str
     problem: str
     """Why they could not be compared; empty where they could."""
-    before: RecordedStepExport | None
-    after: RecordedStepExport | None
-    operators: tuple[OperatorExport, ...]
+    before: RecordedStepExport | None = Field(
+        default=None, validation_alias=AliasPath("comparison", "before")
+    )
+    after: RecordedStepExport | None = Field(
+        default=None, validation_alias=AliasPath("comparison", "after")
+    )
+    operators: tuple[OperatorExport, ...] = Field(
+        default=(), validation_alias=AliasPath("comparison", "operators")
+    )
     """The largest difference first."""
-    collectives: tuple[OperatorExport, ...]
+    collectives: tuple[OperatorExport, ...] = Field(
+        default=(), validation_alias=AliasPath("comparison", "collectives")
+    )
     """Exposed communication by operation and size, likewise."""
+
+
+def _by_cell(reasons: Mapping[str, str]) -> tuple[CellWithoutPartsExport, ...]:
+    return tuple(
+        CellWithoutPartsExport(cell_id=name, reason=reason) for name, reason in reasons.items()
+    )
 
 
 class PairWhyExport(Export):
@@ -295,7 +326,7 @@ class PairWhyExport(Export):
 
     cells: tuple[WhyExport, ...]
     """The largest relative difference first."""
-    without: tuple[CellWithoutPartsExport, ...]
+    without: Annotated[tuple[CellWithoutPartsExport, ...], BeforeValidator(_by_cell)]
     recordings: tuple[RecordingExport, ...]
     """Of cells that both sides recorded."""
 
@@ -303,12 +334,12 @@ class PairWhyExport(Export):
 class PairExport(Export):
     """One side against the reference."""
 
-    reference: str
-    other: str
+    reference: str = Field(validation_alias=AliasPath("reference", "name"))
+    other: str = Field(validation_alias=AliasPath("other", "name"))
     overall: tuple[OverallExport, ...]
     score: ScoreExport | None
     """Null where no cell was compared by its speed."""
-    efficiency_score: EfficiencyScoreExport | None
+    efficiency_score: EfficiencyScoreExport | None = Field(validation_alias="efficiency")
     """Null where no series has two counts on both sides."""
     regressions: tuple[str, ...]
     """Ids of cells that are worse, or failed on this side alone."""
@@ -329,17 +360,25 @@ class RankedSideExport(Export):
     """A side with its price, against the reference over the cells that both measured; null for the
     reference itself."""
 
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
     name: str
     price: float
     """Price of a device and hour."""
-    cells: int | None
-    speed_ratio: float | None
+    cells: int | None = Field(default=None, validation_alias=AliasPath("cost", "cells"))
+    speed_ratio: float | None = Field(
+        default=None, validation_alias=AliasPath("speed", "ratio", "value")
+    )
     """Samples per second."""
-    cost_ratio: float | None
+    cost_ratio: float | None = Field(
+        default=None, validation_alias=AliasPath("cost", "ratio", "value")
+    )
     """Samples per dollar."""
-    cost_interval: tuple[float, float] | None
+    cost_interval: tuple[float, float] | None = Field(
+        default=None, validation_alias=AliasPath("cost", "ratio", "interval")
+    )
     """95 %; null with fewer than two launches on a side."""
-    verdict: VerdictName | None
+    verdict: VerdictName | None = Field(default=None, validation_alias=AliasPath("cost", "verdict"))
 
 
 class ComparisonExport(Export):
@@ -362,7 +401,7 @@ class ComparisonExport(Export):
     pairs: tuple[PairExport, ...]
 
 
-PUBLISHED = PublishedDocument(
+DOCUMENT = PublishedDocument(
     TypeAdapter(ComparisonExport),
     RESULTS_SCHEMA_VERSION,
     "torchscale comparison",

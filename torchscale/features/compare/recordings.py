@@ -11,7 +11,6 @@ from torchscale.config.choices import CompareFormat
 from torchscale.errors import TraceError
 from torchscale.features.compare.analysis.operators import ComparedRecording, compare_recorded
 from torchscale.features.compare.analysis.pair import Pair
-from torchscale.features.compare.export import recording_content
 from torchscale.features.compare.export_schema import RecordingExport
 from torchscale.features.compare.inputs import runs_in
 from torchscale.features.compare.sections.document import recordings_document
@@ -66,7 +65,7 @@ def render_recordings(
         ValueError: ``kind`` is ``terminal``.
     """
     if kind is CompareFormat.JSON:
-        exported = RecordingExport.model_validate(recording_content(recording))
+        exported = RecordingExport.model_validate(recording)
         return (exported.model_dump_json(indent=1) + "\n").encode()
     return render_document(kind, recordings_document(recording, names))
 

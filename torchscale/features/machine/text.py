@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from torchscale.analysis.machine.collectives import CollectiveFigures, Curve
 from torchscale.analysis.summary.machine import MemorySummary
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
+from torchscale.schema.exports.machine import CollectiveFigures, Curve
 from torchscale.util.units import (
     format_byte_rate,
     format_bytes,
@@ -44,7 +44,7 @@ def flagged_sizes(figures: CollectiveFigures) -> str:
     together; empty where none is."""
     points = [point for curve in figures.curves for point in curve.points]
     flagged = [point for point in points if point.flags]
-    names = " or ".join(sorted({flag.value for point in flagged for flag in point.flags}))
+    names = " or ".join(sorted({flag for point in flagged for flag in point.flags}))
     if not flagged:
         return ""
     if len(flagged) == len(points):
@@ -99,10 +99,10 @@ def _whole(size: int) -> str:
     return re.sub(r"\.0+ ", " ", format_bytes(size))
 
 
-def format_warning(flags: Sequence[Flag]) -> str:
+def format_warning(flags: Sequence[str]) -> str:
     """``  warning: contended``, after a figure; empty without flags."""
     if flags:
-        return f"  warning: {', '.join(flag.value for flag in flags)}"
+        return f"  warning: {', '.join(flags)}"
     return ""
 
 

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.features.watch.blocks import watched_blocks
 from torchscale.features.watch.text import goodput_text
-from torchscale.report.document import Group, Section
+from torchscale.report.document import (
+    Group,
+    Section,
+)
 from torchscale.report.text.labels import cell_label
 from torchscale.schema.run.content import LaunchDetail
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 
-from torchscale.analysis.training.roofline import Compute
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
 from torchscale.report.text.figures import (
@@ -30,6 +29,7 @@ from torchscale.report.text.figures import (
     UTILIZATION,
     Quantity,
 )
+from torchscale.schema.exports.report import Compute
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.util.interval_text import finite
 

@@ -6,6 +6,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.formats.machine_export import machine_export
 from torchscale.report.sections.first_screen.headline import headline
+from torchscale.schema.exports.base import exported
 from torchscale.schema.exports.report import ReportExport, SessionExport, TrainingCellExport
 
 
@@ -33,7 +34,6 @@ def report_export(summary: RunSummary) -> ReportExport:
 def cell_export(summary: TrainingSummary, flops_unknown: str | None = None) -> TrainingCellExport:
     """A training cell with everything that was worked out of it. ``flops_unknown``: why that is not
     its FLOP/s, by :meth:`RunSummary.flops_unknown`; by default what its own launches say."""
-    exported = TrainingCellExport.model_validate(summary)
     if flops_unknown is None:
-        return exported
-    return exported.model_copy(update={"flops_unknown": flops_unknown})
+        flops_unknown = summary.compute_unknown
+    return exported(TrainingCellExport, summary, compute_unknown=flops_unknown)

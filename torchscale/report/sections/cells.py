@@ -10,7 +10,6 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
     Block,
     Bullets,
-    Column,
     Group,
     Paragraph,
     Section,
@@ -21,21 +20,21 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.sections.first_screen.status import profiled_only
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.figures import (
     PADDING,
     STEP_MEAN,
     THROUGHPUT,
     THROUGHPUT_PER_DEVICE,
     TOKENS,
-    Quantity,
     efficiency_value,
     memory_quantity,
     state_tone,
     state_value,
 )
-from torchscale.report.text.labels import identity_values, variants
+from torchscale.report.text.labels import variants
 from torchscale.report.text.measurement import flag_text
-from torchscale.report.text.run_labels import identity_columns
+from torchscale.report.text.run_labels import identity_of
 from torchscale.schema.state import State
 from torchscale.util.units import format_rate
 from torchscale.util.words import format_range
@@ -85,12 +84,7 @@ def throughput_section(summary: RunSummary) -> Section:
         *only_if(has_padding, PADDING),
         STEP_MEAN,
     )
-    columns = (*identity_columns(summary), *(quantity.column for quantity in figures))
-    rows = tuple(
-        (*identity_values(cell.cell), *(quantity.of(cell) for quantity in figures))
-        for cell in summary.measured
-    )
-    if not rows:
+    if not summary.measured:
         return Section("Throughput", "throughput", ())
     rates = [
         rate
@@ -99,26 +93,27 @@ def throughput_section(summary: RunSummary) -> Section:
         and (rate := cell.figures.samples_per_second_per_device) is not None
     ]
     key = f"{format_range(rates, format_rate)} samples/s per device" if rates else ""
-    return Section(
-        "Throughput", "throughput", (Table("Throughput", columns, rows),), Group.RESULTS, key
+    table = table_of(
+        "Throughput",
+        [quantity.shown for quantity in figures],
+        summary.measured,
+        identity_of(summary, (cell.cell for cell in summary.measured)),
     )
+    return Section("Throughput", "throughput", (table,), Group.RESULTS, key)
 
 
 def _cells_table(
     summary: RunSummary, cells: Sequence[TrainingSummary], caption: str, *, searchable: bool
 ) -> Table:
-    figures = (THROUGHPUT, memory_quantity(summary))
-    columns = (
-        *identity_columns(summary),
-        Column("state", optional=True),
-        THROUGHPUT.column,
-        Column("efficiency", True),
-        memory_quantity(summary).column,
-        Column("reason or warnings", prose=True),
+    columns: tuple[ColumnOf[TrainingSummary], ...] = (
+        ColumnOf("state", state_value, optional=True),
+        THROUGHPUT.shown,
+        ColumnOf("efficiency", efficiency_value, numeric=True),
+        memory_quantity(summary).shown,
+        ColumnOf("reason or warnings", _remark, prose=True),
     )
-    return Table(
-        caption, columns, tuple(_cell_row(cell, figures) for cell in cells), searchable=searchable
-    )
+    identity = identity_of(summary, (cell.cell for cell in cells))
+    return table_of(caption, columns, cells, identity, searchable=searchable)
 
 
 def _explanations(summary: RunSummary) -> list[Block]:
@@ -136,14 +131,15 @@ def _problems(summary: RunSummary) -> list[Block]:
     blocks: list[Block] = []
     missing = [cell for cell in summary.machine if cell.state is not State.OK]
     if missing:
-        rows = tuple(_machine_row(cell) for cell in missing)
-        columns = (
-            Column("measured"),
-            Column("devices", True),
-            Column("state"),
-            Column("reason", prose=True),
+        columns: tuple[ColumnOf[MachineSummary], ...] = (
+            ColumnOf(
+                "measured", lambda one: shortened(" ".join([one.cell.title, *one.cell.settings]))
+            ),
+            ColumnOf("devices", lambda one: one.cell.world_size, str),
+            ColumnOf("state", lambda one: _state(one.state)),
+            ColumnOf("reason", lambda one: shortened(one.reason), prose=True),
         )
-        blocks.append(Table("Machine cells without figures", columns, rows))
+        blocks.append(table_of("Machine cells without figures", columns, missing))
     if summary.problems:
         blocks.append(Paragraph("Skipped because they could not be read:"))
         blocks.append(Bullets(tuple(shortened(problem) for problem in summary.problems)))
@@ -160,30 +156,13 @@ def _key(summary: RunSummary) -> str:
     return text
 
 
-def _machine_row(summary: MachineSummary) -> tuple[TableValue, ...]:
-    cell = summary.cell
-    return (
-        TableValue(shortened(" ".join([cell.title, *cell.settings]))),
-        TableValue(str(cell.world_size), cell.world_size),
-        TableValue(summary.state.value, summary.state.value, state_tone(summary.state)),
-        TableValue(shortened(summary.reason)),
-    )
+def _state(state: State) -> TableValue:
+    return TableValue(state.value, state.value, state_tone(state))
 
 
-def _cell_row(
-    summary: TrainingSummary, figures: tuple[Quantity, Quantity]
-) -> tuple[TableValue, ...]:
+def _remark(summary: TrainingSummary) -> TableValue:
     warnings = ", ".join(flag.value for flag in summary.flags)
     reason = ""
     if summary.state is not State.PARTIAL:
         reason = summary.reason
-    remark = TableValue(shortened(reason or warnings, _MAX_REASON), None, caution_where(warnings))
-    throughput, memory = (quantity.of(summary) for quantity in figures)
-    return (
-        *identity_values(summary.cell),
-        state_value(summary),
-        throughput,
-        efficiency_value(summary),
-        memory,
-        remark,
-    )
+    return TableValue(shortened(reason or warnings, _MAX_REASON), None, caution_where(warnings))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.analysis.machine.hardware import CopyRate, HardwareFigures
 from torchscale.analysis.summary.machine import HardwareSummary
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.analysis.training.roofline import FAR_BELOW_ROOF, Compute
+from torchscale.analysis.training.roofline import FAR_BELOW_ROOF
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
     Block,
@@ -15,24 +14,65 @@ from torchscale.report.document import (
     Chart,
     ChartGrid,
     ChartSeries,
-    Column,
     Group,
     Paragraph,
     Section,
     Table,
     TableValue,
-    only_if,
-    optional_value,
     shortened,
 )
-from torchscale.report.text.labels import identity_values, panel_title
-from torchscale.report.text.run_labels import identity_columns
+from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.text.labels import panel_title
+from torchscale.report.text.run_labels import identity_of
+from torchscale.schema.exports.machine import CopyRate, HardwareFigures, MatmulRates
+from torchscale.schema.exports.report import Compute
 from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate
 from torchscale.util.words import format_range, plural
 
 _MAX_DISTINCT = 12
 """Series in a chart: more overlap, and colours repeat after seven."""
 _DASH = TableValue("–")
+
+
+def copy_label(rate: CopyRate) -> str:
+    """Source and destination of a copy."""
+    memory = {True: ", pinned", False: ", pageable", None: ""}[rate.pinned]
+    return {
+        "device": "within the device, read + written",
+        "host_to_device": f"host to device{memory}",
+        "device_to_host": f"device to host{memory}",
+        "device_to_device": f"GPU {rate.source} to GPU {rate.peer}",
+    }[rate.kind]
+
+
+def format_slowest_share(share: float) -> str:
+    """The slowest device relative to the mean; – where all are equal (within 0.05 %)."""
+    if share > -0.0005:
+        return "–"
+    return format_percent(share)
+
+
+_MATMULS: tuple[ColumnOf[tuple[int, MatmulRates]], ...] = (
+    ColumnOf("devices at once", lambda row: row[0], str),
+    ColumnOf("type", lambda row: row[1].dtype),
+    ColumnOf("peak", lambda row: row[1].peak, format_flops),
+    ColumnOf("at m×n×k", lambda row: "×".join(map(str, row[1].peak_shape))),
+    ColumnOf("cold caches", lambda row: row[1].cold, format_flops),
+    ColumnOf("typical", lambda row: row[1].typical, format_flops),
+    ColumnOf("slowest device", lambda row: row[1].slowest_device, format_slowest_share),
+)
+_Copy = tuple[int, str, float, float | None]
+"""Devices at once, what was copied, bytes per second, the slowest device's share."""
+_COPIES: tuple[ColumnOf[_Copy], ...] = (
+    ColumnOf("devices at once", lambda row: row[0], str),
+    ColumnOf("what", lambda row: row[1]),
+    ColumnOf("rate", lambda row: row[2], format_byte_rate),
+    ColumnOf(
+        "slowest device",
+        lambda row: _DASH if row[3] is None else row[3],
+        format_slowest_share,
+    ),
+)
 
 
 def hardware_section(summary: RunSummary) -> Section:
@@ -44,25 +84,8 @@ def hardware_section(summary: RunSummary) -> Section:
     ]
     if not measured:
         return Section("Peak rates", "ceilings", ())
-    columns = (
-        Column("devices at once", True),
-        Column("type"),
-        Column("peak", True),
-        Column("at m×n×k"),
-        Column("cold caches", True),
-        Column("typical", True),
-        Column("slowest device", True),
-    )
     products = [
-        (
-            TableValue(str(ceilings.cell.world_size), ceilings.cell.world_size),
-            TableValue(rates.dtype),
-            TableValue(format_flops(rates.peak), rates.peak),
-            TableValue("×".join(map(str, rates.peak_shape))),
-            optional_value(rates.cold, format_flops),
-            TableValue(format_flops(rates.typical), rates.typical),
-            TableValue(format_slowest_share(rates.slowest_device), rates.slowest_device),
-        )
+        (ceilings.cell.world_size, rates)
         for ceilings, figures in measured
         for rates in figures.matmuls
     ]
@@ -71,16 +94,10 @@ def hardware_section(summary: RunSummary) -> Section:
         "numbers (peak: the fastest shape; typical: the median over shapes; both medians over "
         "time), and copies. Slowest device: relative to the mean."
     )
-    copies = tuple(row for ceilings, figures in measured for row in _copy_rows(ceilings, figures))
-    copy_columns = (
-        Column("devices at once", True),
-        Column("what"),
-        Column("rate", True),
-        Column("slowest device", True),
-    )
-    blocks: list[Block] = [Paragraph(note), Table("Matmuls", columns, tuple(products))]
+    copies = [row for ceilings, figures in measured for row in _copy_rates(ceilings, figures)]
+    blocks: list[Block] = [Paragraph(note), table_of("Matmuls", _MATMULS, products)]
     if copies:
-        blocks.append(Table("Copies and disk", copy_columns, copies))
+        blocks.append(table_of("Copies and disk", _COPIES, copies))
     warnings = tuple(
         f"{plural(ceilings.cell.world_size, 'device')} at once, {flag.value}: {flag.explanation}."
         for ceilings, _ in measured
@@ -101,15 +118,10 @@ def _ceilings_key(measured: Sequence[tuple[HardwareSummary, HardwareFigures]]) -
     return ", ".join(parts)
 
 
-def _copy_rows(ceilings: HardwareSummary, figures: HardwareFigures) -> list[tuple[TableValue, ...]]:
-    count = TableValue(str(ceilings.cell.world_size), ceilings.cell.world_size)
-    rows: list[tuple[TableValue, ...]] = [
-        (
-            count,
-            TableValue(copy_label(rate)),
-            TableValue(format_byte_rate(rate.bytes_per_second), rate.bytes_per_second),
-            TableValue(format_slowest_share(rate.slowest_device), rate.slowest_device),
-        )
+def _copy_rates(ceilings: HardwareSummary, figures: HardwareFigures) -> list[_Copy]:
+    count = ceilings.cell.world_size
+    copies: list[_Copy] = [
+        (count, copy_label(rate), rate.bytes_per_second, rate.slowest_device)
         for rate in figures.copies
     ]
     disk = figures.disk
@@ -118,16 +130,9 @@ def _copy_rows(ceilings: HardwareSummary, figures: HardwareFigures) -> list[tupl
         if disk.resident_share:
             warm = f", {format_percent(disk.resident_share, 0)} in memory"
         for what, seconds in (("written", disk.write_seconds), (f"read{warm}", disk.read_seconds)):
-            rate = disk.payload_bytes / seconds
-            rows.append(
-                (
-                    count,
-                    TableValue(f"disk at {shortened(disk.path)}, {what}"),
-                    TableValue(format_byte_rate(rate), rate),
-                    _DASH,
-                )
-            )
-    return rows
+            name = f"disk at {shortened(disk.path)}, {what}"
+            copies.append((count, name, disk.payload_bytes / seconds, None))
+    return copies
 
 
 def compute_section(summary: RunSummary) -> Section:
@@ -140,18 +145,6 @@ def compute_section(summary: RunSummary) -> Section:
             return Section("Compute", "compute", (), Group.CAUSES)
         return Section("Compute", "compute", (Bullets(unknown),), Group.CAUSES, "FLOPs unknown")
     recomputed = any(compute.hfu is not None and compute.hfu != compute.mfu for _, compute in cells)
-    columns = (
-        *identity_columns(summary),
-        Column("per step", True),
-        Column("per device", True),
-        Column("MFU", True),
-        *only_if(recomputed, Column("HFU", True)),
-        Column("FLOP/byte", True),
-        Column("roof", True),
-        Column("bound by"),
-        Column("roof ÷ achieved", True),
-    )
-    rows = tuple(_compute_row(cell, compute, recomputed=recomputed) for cell, compute in cells)
     peaks = dict.fromkeys(
         f"Peak of {cell.cell.precision} at {plural(cell.cell.world_size, 'device')}: "
         f"{format_flops(compute.peak.flops_per_second)}, {compute.peak.source}."
@@ -177,7 +170,7 @@ def compute_section(summary: RunSummary) -> Section:
     chart = _roofline(summary, cells)
     if chart is not None:
         blocks.append(ChartGrid((chart,)))
-    blocks += [Table("Compute", columns, rows), Bullets(notes)]
+    blocks += [_compute_table(summary, cells, recomputed=recomputed), Bullets(notes)]
     return Section(
         "Compute", "compute", tuple(blocks), Group.CAUSES, _compute_key([one for _, one in cells])
     )
@@ -217,22 +210,27 @@ def _compute_key(computes: Sequence[Compute]) -> str:
     )
 
 
-def _compute_row(
-    cell: TrainingSummary, compute: Compute, *, recomputed: bool
-) -> tuple[TableValue, ...]:
+def _compute_table(
+    summary: RunSummary, cells: Sequence[tuple[TrainingSummary, Compute]], *, recomputed: bool
+) -> Table:
     """``recomputed``: whether any cell computes activations again, so that its HFU differs from its
     MFU."""
-    return (
-        *identity_values(cell.cell),
-        TableValue(format_flops(compute.flops_per_step).replace("/s", ""), compute.flops_per_step),
-        TableValue(format_flops(compute.flops_per_second), compute.flops_per_second),
-        optional_value(compute.mfu, format_percent),
-        *only_if(recomputed, optional_value(compute.hfu, format_percent)),
-        optional_value(compute.intensity, format_rate),
-        optional_value(compute.roof, format_flops),
-        TableValue(compute.bound or "–"),
-        optional_value(compute.headroom, lambda ratio: f"{ratio:.2f}"),
+    columns: tuple[ColumnOf[Compute], ...] = (
+        ColumnOf("per step", lambda one: one.flops_per_step, _format_operations),
+        ColumnOf("per device", lambda one: one.flops_per_second, format_flops),
+        ColumnOf("MFU", lambda one: one.mfu, format_percent),
+        ColumnOf("HFU", lambda one: one.hfu, format_percent, shown=recomputed),
+        ColumnOf("FLOP/byte", lambda one: one.intensity, format_rate),
+        ColumnOf("roof", lambda one: one.roof, format_flops),
+        ColumnOf("bound by", lambda one: one.bound or "–"),
+        ColumnOf("roof ÷ achieved", lambda one: one.headroom, "{:.2f}".format),
     )
+    identity = identity_of(summary, (cell.cell for cell, _ in cells))
+    return table_of("Compute", columns, [compute for _, compute in cells], identity)
+
+
+def _format_operations(flops: float) -> str:
+    return format_flops(flops).replace("/s", "")
 
 
 def _roofline(
@@ -286,21 +284,3 @@ def _roofline(
         log_y=True,
         lines=False,
     )
-
-
-def copy_label(rate: CopyRate) -> str:
-    """Source and destination of a copy."""
-    memory = {True: ", pinned", False: ", pageable", None: ""}[rate.pinned]
-    return {
-        "device": "within the device, read + written",
-        "host_to_device": f"host to device{memory}",
-        "device_to_host": f"device to host{memory}",
-        "device_to_device": f"GPU {rate.source} to GPU {rate.peer}",
-    }[rate.kind]
-
-
-def format_slowest_share(share: float) -> str:
-    """The slowest device relative to the mean; – where all are equal (within 0.05 %)."""
-    if share > -0.0005:
-        return "–"
-    return format_percent(share)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torchscale.analysis.summary.cost import Cost, cost_of
 from torchscale.analysis.summary.run import RunSummary
@@ -12,17 +12,13 @@ from torchscale.report.document import (
     Chart,
     ChartGrid,
     ChartSeries,
-    Column,
     Group,
     Paragraph,
     Section,
-    Table,
-    TableValue,
     chart_name,
-    only_if,
-    optional_value,
 )
 from torchscale.report.sections.selection import Line, shown_panels
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.labels import batch_label, cell_label
 from torchscale.report.text.run_labels import device_noun
 from torchscale.util.units import format_rate
@@ -38,22 +34,21 @@ def cost_section(summary: RunSummary, price: float | None) -> Section:
     if not costs:
         return Section("Cost", "cost", ())
     energy = any(cost.samples_per_joule is not None for _, cost in costs)
-    columns = [Column("cell", prose=True)]
-    if price is not None:
-        columns += [
-            Column(title, True)
-            for title in ("$/hour", "samples/$", "tokens/$", "$ per million samples")
-        ]
-    if energy:
-        columns += [Column(title, True) for title in ("samples/joule", "kWh per million samples")]
-    rows = tuple(
-        _row(cell, cost, with_price=price is not None, with_energy=energy) for cell, cost in costs
+    priced = price is not None
+    columns: tuple[ColumnOf[tuple[TrainingSummary, Cost]], ...] = (
+        ColumnOf("cell", lambda row: cell_label(row[0].cell), prose=True),
+        _rate("$/hour", lambda one: one.dollars_per_hour, shown=priced),
+        _rate("samples/$", lambda one: one.samples_per_dollar, shown=priced),
+        _rate("tokens/$", lambda one: one.tokens_per_dollar, shown=priced),
+        _rate("$ per million samples", lambda one: one.dollars_per_million_samples, shown=priced),
+        _rate("samples/joule", lambda one: one.samples_per_joule, shown=energy),
+        _rate("kWh per million samples", lambda one: one.kwh_per_million_samples, shown=energy),
     )
     blocks: list[Block] = [Paragraph(_note(summary, price, energy=energy))]
     if price is not None:
         charts = [_chart(title, lines, price, summary) for title, lines in shown_panels(summary)]
         blocks.append(ChartGrid(tuple(charts)))
-    blocks.append(Table("Cost", tuple(columns), rows, searchable=True))
+    blocks.append(table_of("Cost", columns, costs, searchable=True))
     return Section("Cost", "cost", tuple(blocks), Group.RESULTS, _key([cost for _, cost in costs]))
 
 
@@ -86,21 +81,10 @@ def _note(summary: RunSummary, price: float | None, *, energy: bool) -> str:
     return " ".join(parts)
 
 
-def _row(
-    cell: TrainingSummary, cost: Cost, *, with_price: bool, with_energy: bool
-) -> tuple[TableValue, ...]:
-    prices = (
-        cost.dollars_per_hour,
-        cost.samples_per_dollar,
-        cost.tokens_per_dollar,
-        cost.dollars_per_million_samples,
-    )
-    energies = (cost.samples_per_joule, cost.kwh_per_million_samples)
-    shown = (*only_if(with_price, *prices), *only_if(with_energy, *energies))
-    return (
-        TableValue(cell_label(cell.cell)),
-        *(optional_value(value, format_rate) for value in shown),
-    )
+def _rate(
+    title: str, value: Callable[[Cost], float | None], *, shown: bool
+) -> ColumnOf[tuple[TrainingSummary, Cost]]:
+    return ColumnOf(title, lambda row: value(row[1]), format_rate, shown=shown)
 
 
 def _chart(title: str, lines: Sequence[Line], price: float, summary: RunSummary) -> Chart:

@@ -10,6 +10,7 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
     DASH,
     Block,
+    Cause,
     Column,
     Details,
     Group,
@@ -28,6 +29,7 @@ from torchscale.report.sections.first_screen.causes import (
     causes,
     top_groups,
 )
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.findings import confidence_text, not_judged
 from torchscale.report.text.labels import cell_label, identity_values
 from torchscale.report.text.run_labels import identity_columns
@@ -104,22 +106,14 @@ def abstention_blocks(diagnosis: Diagnosis) -> list[Block]:
 
 
 def _causes_table(summary: RunSummary, groups: Sequence[CauseGroup]) -> Table:
-    columns = (
-        Column("cause"),
-        Column("cost", True),
-        Column("cells", True),
-        Column("what to do", prose=True),
+    columns: tuple[ColumnOf[tuple[CauseGroup, Cause]], ...] = (
+        ColumnOf("cause", lambda row: row[1].title),
+        ColumnOf("cost", lambda row: text_value(row[1].cost, row[0].largest), numeric=True),
+        ColumnOf("cells", lambda row: len(row[0].cells), str),
+        ColumnOf("what to do", lambda row: row[1].advice, prose=True),
     )
-    rows = tuple(
-        (
-            TableValue(cause.title),
-            text_value(cause.cost, group.largest),
-            TableValue(str(len(group.cells)), len(group.cells)),
-            TableValue(cause.advice),
-        )
-        for group, cause in zip(groups, causes(summary, groups), strict=True)
-    )
-    return Table("Causes", columns, rows)
+    rows = list(zip(groups, causes(summary, groups), strict=True))
+    return table_of("Causes", columns, rows)
 
 
 def _cells_table(summary: RunSummary, groups: Sequence[CauseGroup]) -> Table:
@@ -165,16 +159,12 @@ def _limits(summary: RunSummary, diagnosed: Sequence[TrainingSummary]) -> list[B
             cells.setdefault((item.kind.label, item.reason), []).append(cell)
     blocks: list[Paragraph | Table] = []
     if cells:
-        columns = (Column("rule"), Column("why not", prose=True), Column("cells", prose=True))
-        rows = tuple(
-            (
-                TableValue(rule),
-                TableValue(shortened(reason)),
-                TableValue(_names(found, len(diagnosed))),
-            )
-            for (rule, reason), found in sorted(cells.items())
+        columns: tuple[ColumnOf[tuple[tuple[str, str], list[TrainingSummary]]], ...] = (
+            ColumnOf("rule", lambda row: row[0][0]),
+            ColumnOf("why not", lambda row: shortened(row[0][1]), prose=True),
+            ColumnOf("cells", lambda row: _names(row[1], len(diagnosed)), prose=True),
         )
-        blocks.append(Table("Rules without a judgement", columns, rows))
+        blocks.append(table_of("Rules without a judgement", columns, sorted(cells.items())))
     windows = [
         seconds for cell in summary.cells for seconds in cell.facts.unsynchronized_wall_seconds
     ]

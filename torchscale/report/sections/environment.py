@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable
 from datetime import datetime
 
-from torchscale.analysis.summary.conditions import over_sessions, session_facts
+from torchscale.analysis.summary.conditions import MeasuredSession, over_sessions, session_facts
 from torchscale.analysis.summary.facts import Node
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import (
@@ -20,6 +20,7 @@ from torchscale.report.document import (
     TableValue,
     shortened,
 )
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.run_labels import device_names, run_period
 from torchscale.report.text.times import format_minute
 from torchscale.util.units import format_seconds
@@ -102,27 +103,26 @@ def _sessions(summary: RunSummary) -> list[Block]:
     """The sessions with their commands, where there were several."""
     if len(summary.sessions) < 2:
         return []
-    columns = (
-        Column("started"),
-        Column("launches", True),
-        Column("changed since previous", prose=True),
-        Column("command", prose=True),
-    )
-    rows = tuple(
-        (
-            TableValue(f"{format_minute(entry.session.started_at)} UTC"),
-            TableValue(f"{entry.launches:,}", entry.launches),
-            TableValue(shortened(listed(entry.changed))) if entry.changed else DASH,
-            TableValue(shortened(shlex.join(entry.session.environment.command))),
-        )
-        for entry in summary.sessions
+    columns: tuple[ColumnOf[MeasuredSession], ...] = (
+        ColumnOf("started", lambda one: f"{format_minute(one.session.started_at)} UTC"),
+        ColumnOf("launches", lambda one: one.launches, "{:,}".format),
+        ColumnOf(
+            "changed since previous",
+            lambda one: shortened(listed(one.changed)) if one.changed else DASH,
+            prose=True,
+        ),
+        ColumnOf(
+            "command",
+            lambda one: shortened(shlex.join(one.session.environment.command)),
+            prose=True,
+        ),
     )
     changed = changed_conditions(summary)
     note = "No recorded condition changed."
     if changed:
         note = f"Changed between sessions: {changed}."
     return [
-        Table("Sessions", columns, rows),
+        table_of("Sessions", columns, summary.sessions),
         Paragraph(f"Launches were measured in several sessions. {note}"),
     ]
 

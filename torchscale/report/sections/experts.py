@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.analysis.training.experts import ExpertFigures
-from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
-    Column,
     Group,
     Paragraph,
     Section,
-    Table,
     TableValue,
-    only_if,
-    optional_value,
 )
-from torchscale.report.text.labels import identity_values
-from torchscale.report.text.run_labels import identity_columns
+from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.text.run_labels import identity_of
+from torchscale.schema.exports.report import ExpertFigures
 from torchscale.util.units import format_percent
 from torchscale.util.words import format_range
 
@@ -43,45 +38,33 @@ def experts_section(summary: RunSummary) -> Section:
     if not cells:
         return Section("Experts", "experts", (), Group.CAUSES)
     spread = any(experts.degree > 1 for _, experts in cells)
-    columns = (
-        *identity_columns(summary),
-        Column("parameters", True),
-        Column("active", True),
-        Column("experts"),
-        Column("hottest", True),
-        Column("which"),
-        Column("mean of layers", True),
-        *only_if(spread, Column("busiest device", True)),
-        Column("time in experts", True),
+    columns: tuple[ColumnOf[ExpertFigures], ...] = (
+        ColumnOf("parameters", lambda one: one.parameters, _count),
+        ColumnOf("active", lambda one: one.active_parameters, _count),
+        ColumnOf("experts", lambda one: f"{one.chosen} of {one.experts} in {one.layers} layers"),
+        ColumnOf("hottest", lambda one: one.peak, _times),
+        ColumnOf("which", lambda one: f"layer {one.hottest.layer}, expert {one.hottest.expert}"),
+        ColumnOf("mean of layers", lambda one: one.mean_peak, _times),
+        ColumnOf("busiest device", _busiest, numeric=True, shown=spread),
+        ColumnOf("time in experts", lambda one: one.step_share, format_percent),
     )
-    rows = tuple(_row(cell, experts, spread=spread) for cell, experts in cells)
+    identity = identity_of(summary, (cell.cell for cell, _ in cells))
+    table = table_of("Experts", columns, [experts for _, experts in cells], identity)
     note = f"{_NOTE} {_SPREAD_NOTE}" if spread else _NOTE
     return Section(
         "Experts",
         "experts",
-        (Paragraph(note), Table("Experts", columns, rows)),
+        (Paragraph(note), table),
         Group.CAUSES,
         f"hottest expert {format_range([one.peak for _, one in cells], _times)} an even share",
     )
 
 
-def _row(cell: TrainingSummary, experts: ExpertFigures, *, spread: bool) -> tuple[TableValue, ...]:
-    hottest = experts.hottest
-    busiest = TableValue("–")
-    if experts.rank_peak is not None:
-        rank = experts.rank_shares.index(experts.rank_peak)
-        busiest = TableValue(f"{_times(experts.rank_peak)} (rank {rank})", experts.rank_peak)
-    return (
-        *identity_values(cell.cell),
-        optional_value(experts.parameters, _count),
-        optional_value(experts.active_parameters, _count),
-        TableValue(f"{experts.chosen} of {experts.experts} in {experts.layers} layers"),
-        TableValue(_times(experts.peak), experts.peak),
-        TableValue(f"layer {hottest.layer}, expert {hottest.expert}"),
-        TableValue(_times(experts.mean_peak), experts.mean_peak),
-        *only_if(spread, busiest),
-        optional_value(experts.step_share, format_percent),
-    )
+def _busiest(experts: ExpertFigures) -> TableValue:
+    if experts.rank_peak is None:
+        return TableValue("–")
+    rank = experts.rank_shares.index(experts.rank_peak)
+    return TableValue(f"{_times(experts.rank_peak)} (rank {rank})", experts.rank_peak)
 
 
 def _times(share: float) -> str:

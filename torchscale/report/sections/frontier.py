@@ -12,16 +12,14 @@ from torchscale.report.document import (
     Chart,
     ChartGrid,
     ChartSeries,
-    Column,
     Group,
     Paragraph,
     Section,
     Table,
-    TableValue,
     chart_name,
-    optional_value,
 )
 from torchscale.report.sections.selection import MAX_LINES, MAX_PANELS, spread_out
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.labels import panel_title
 from torchscale.report.text.run_labels import device_noun
 from torchscale.schema.cells.training import TrainingCell
@@ -164,17 +162,13 @@ def _edge_table(summary: RunSummary) -> Table | None:
         failed = [batch for batch, state in found if state is State.OOM]
         if failed:
             fitted = max((batch for batch, state in found if state is State.OK), default=None)
-            smallest = TableValue(str(min(failed)), min(failed))
-            rows.append(
-                (
-                    TableValue(title),
-                    TableValue(str(count), count),
-                    optional_value(fitted, str),
-                    smallest,
-                )
-            )
+            rows.append((title, count, fitted, min(failed)))
     if not rows:
         return None
-    columns = (Column("model and setting", prose=True), Column("devices", True), Column("largest that ran", True),
-               Column("smallest out of memory", True))  # fmt: skip
-    return Table("Largest batch sizes that fit in memory", columns, tuple(rows))
+    columns: tuple[ColumnOf[tuple[str, int, int | None, int]], ...] = (
+        ColumnOf("model and setting", lambda row: row[0], prose=True),
+        ColumnOf("devices", lambda row: row[1], str),
+        ColumnOf("largest that ran", lambda row: row[2], str),
+        ColumnOf("smallest out of memory", lambda row: row[3], str),
+    )
+    return table_of("Largest batch sizes that fit in memory", columns, rows)

@@ -7,40 +7,42 @@ from collections.abc import Callable, Sequence
 
 from torchscale.analysis.summary.machine import MemorySummary
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.analysis.training.summary import Figures
+from torchscale.analysis.training.summary import Figures, TrainingSummary
 from torchscale.report.document import (
     Block,
     Bullets,
     ChartGrid,
-    Column,
     Group,
     Paragraph,
     Part,
     Section,
     StackedChart,
-    Table,
-    TableValue,
     only_if,
-    optional_value,
     shortened,
 )
-from torchscale.report.text.figures import ENERGY, SAMPLES_PER_JOULE
-from torchscale.report.text.labels import batch_label, identity_values, short_title
-from torchscale.report.text.run_labels import identity_columns
+from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.text.figures import ENERGY, SAMPLES_PER_JOULE, Quantity
+from torchscale.report.text.labels import batch_label, short_title
+from torchscale.report.text.run_labels import identity_of
+from torchscale.schema.cells.memory import MemoryParts, MemoryRank
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
+from torchscale.util.optional import optional
 from torchscale.util.units import (
     byte_unit,
     format_byte_rate,
     format_bytes,
     format_change,
     format_percent,
+    format_whole_percent,
 )
 from torchscale.util.words import format_range, plural
 
 _MAX_HOSTS = 16
 """Maximum number of hosts of a cell over many: those that differ are on top, and more rows would
 bury the other cells."""
+_Read = tuple[TrainingSummary, str, Telemetry]
+"""A cell, one of its hosts (empty where there is one), and what was read of it."""
 _MAX_BARS = 12
 """Bars in a chart: more are narrower than their labels."""
 
@@ -60,7 +62,8 @@ def memory_section(summary: RunSummary) -> Section:
             )
         )
         blocks.append(ChartGrid((_memory_chart(measured[:_MAX_BARS]),), on_paper=False))
-        blocks.append(_memory_table(summary, measured))
+        identity = identity_of(summary, (cell.cell.training for cell in measured))
+        blocks.append(table_of("Memory by part", _MEMORY, measured, identity))
     return Section("Memory", "memory", tuple(blocks), Group.MACHINE, _memory_key(measured))
 
 
@@ -113,43 +116,28 @@ def _bar_name(cell: TrainingCell) -> str:
     return f"{short_title(cell)}, {batch_label(cell)}, {plural(cell.world_size, 'device')}"
 
 
-def _memory_table(summary: RunSummary, measured: Sequence[MemorySummary]) -> Table:
-    columns = (
-        *identity_columns(summary),
-        Column("parameters", True),
-        Column("gradients", True),
-        Column("optimizer", True),
-        Column("activations", True),
-        Column("tensor peak", True),
-        Column("reserved", True),
-        Column("predicted", True),
-        Column("error", True),
-    )
-    rows = []
-    for cell in measured:
-        rank, predicted = cell.fullest, cell.predicted
-        assert rank is not None  # noqa: S101 - only measured ones come here
-        parts = (
-            rank.parts.parameters,
-            rank.parts.gradients,
-            rank.parts.optimizer_states,
-            rank.parts.activations,
-        )
-        counts = (
-            *parts,
-            rank.peak_bytes,
-            rank.reserved_bytes,
-            None if predicted is None else predicted.peak_bytes,
-        )
-        error = cell.prediction_error
-        rows.append(
-            (
-                *identity_values(cell.cell.training),
-                *(optional_value(count, format_bytes) for count in counts),
-                optional_value(error, format_change),
-            )
-        )
-    return Table("Memory by part", columns, tuple(rows))
+def _part_column(title: str, part: Callable[[MemoryParts], int | None]) -> ColumnOf[MemorySummary]:
+    return ColumnOf(title, _of_fullest(lambda rank: part(rank.parts)), format_bytes)
+
+
+def _of_fullest(
+    value: Callable[[MemoryRank], int | None],
+) -> Callable[[MemorySummary], int | None]:
+    return lambda cell: optional(value, cell.fullest)
+
+
+_MEMORY: tuple[ColumnOf[MemorySummary], ...] = (
+    _part_column("parameters", lambda parts: parts.parameters),
+    _part_column("gradients", lambda parts: parts.gradients),
+    _part_column("optimizer", lambda parts: parts.optimizer_states),
+    _part_column("activations", lambda parts: parts.activations),
+    ColumnOf("tensor peak", _of_fullest(lambda rank: rank.peak_bytes), format_bytes),
+    ColumnOf("reserved", _of_fullest(lambda rank: rank.reserved_bytes), format_bytes),
+    ColumnOf(
+        "predicted", lambda cell: optional(lambda one: one.peak_bytes, cell.predicted), format_bytes
+    ),
+    ColumnOf("error", lambda cell: cell.prediction_error, format_change),
+)
 
 
 def telemetry_section(summary: RunSummary) -> Section:
@@ -165,44 +153,13 @@ def telemetry_section(summary: RunSummary) -> Section:
         return Section("Telemetry", "telemetry", ())
     with_gpus = any(telemetry.gpus for _, _, telemetry in read)
     with_hosts = any(host for _, host, _ in read)
-    gpu_columns = (
-        Column("GPU busy", True),
-        Column("GPU memory", True),
-        Column("power", True),
-        Column("SM clock", True),
-        Column("hottest", True),
-        Column("throttled", True),
-        ENERGY.column,
-        SAMPLES_PER_JOULE.column,
+    columns: tuple[ColumnOf[_Read], ...] = (
+        ColumnOf("host", lambda row: shortened(row[1]), shown=with_hosts, identifies=True),
+        *only_if(with_gpus, *_GPU_COLUMNS),
+        *_HOST_COLUMNS,
     )
-    columns = (
-        *identity_columns(summary),
-        *only_if(with_hosts, Column("host", identifies=True)),
-        *only_if(with_gpus, *gpu_columns),
-        Column("CPUs busy", True),
-        Column("host memory", True),
-        Column("sent", True),
-        Column("received", True),
-    )
-    rows = []
-    for cell, host, telemetry in read:
-        if with_gpus:
-            gpus = _gpu_values(telemetry.gpus)
-        else:
-            gpus = ()
-        energy = (ENERGY.of(cell), SAMPLES_PER_JOULE.of(cell))
-        rows.append(
-            (
-                *identity_values(cell.cell),
-                *only_if(with_hosts, TableValue(shortened(host))),
-                *gpus,
-                *only_if(with_gpus, *energy),
-                optional_value(telemetry.cpu_busy, lambda share: format_percent(share, 0)),
-                optional_value(telemetry.memory_used_peak_bytes, format_bytes),
-                optional_value(telemetry.sent_bytes_per_second, format_byte_rate),
-                optional_value(telemetry.received_bytes_per_second, format_byte_rate),
-            )
-        )
+    identity = identity_of(summary, (cell.cell for cell, _, _ in read))
+    table = table_of("Telemetry", columns, read, identity)
     note = (
         "Sampled about once a second by a separate process over the measured steps: means, except "
         "peaks for memory and temperature. Energy comes from the GPUs' energy counters where "
@@ -217,11 +174,11 @@ def telemetry_section(summary: RunSummary) -> Section:
     missing = tuple(f"No GPU telemetry: {shortened(problem)}." for problem in problems)
     if not with_gpus and not missing:
         missing = ("No GPU was used, so power, energy and clocks are not available.",)
-    blocks: tuple[Block, ...] = (Paragraph(note), Table("Telemetry", columns, tuple(rows)))
+    blocks: tuple[Block, ...] = (Paragraph(note), table)
     busy = [telemetry.cpu_busy for _, _, telemetry in read if telemetry.cpu_busy is not None]
     key = ""
     if busy:
-        key = f"CPUs {format_range(busy, lambda share: format_percent(share, 0))} busy"
+        key = f"CPUs {format_range(busy, format_whole_percent)} busy"
     return Section(
         "Telemetry",
         "telemetry",
@@ -237,7 +194,7 @@ def _machines(figures: Figures) -> Sequence[tuple[str, Telemetry | None]]:
     single node, without its name."""
     if not figures.nodes:
         return [("", figures.telemetry)]
-    read = [(host, telemetry) for host, telemetry in figures.nodes if telemetry is not None]
+    read = [(node.hostname, node.telemetry) for node in figures.nodes if node.telemetry is not None]
     medians = [
         statistics.median(values)
         if (values := [value for _, use in read if (value := pick(use)) is not None])
@@ -276,27 +233,41 @@ _COMPARED: tuple[Callable[[Telemetry], float | None], ...] = (
 """Values by which hosts of equal work are compared."""
 
 
-def _gpu_values(gpus: Sequence[GpuUse]) -> tuple[TableValue, ...]:
-    def mean(pick: Callable[[GpuUse], float | None]) -> float | None:
-        known = [value for gpu in gpus if (value := pick(gpu)) is not None]
-        if known:
-            return sum(known) / len(known)
-        return None
-
-    def highest(pick: Callable[[GpuUse], float | None]) -> float | None:
-        return max((value for gpu in gpus if (value := pick(gpu)) is not None), default=None)
-
-    return (
-        optional_value(mean(lambda gpu: gpu.busy), lambda share: format_percent(share, 0)),
-        optional_value(highest(lambda gpu: gpu.memory_used_peak_bytes), format_bytes),
-        optional_value(mean(lambda gpu: gpu.power_watts), lambda watts: f"{watts:.0f} W"),
-        optional_value(
-            mean(lambda gpu: gpu.sm_clock_hertz), lambda hertz: f"{hertz / 1e6:.0f} MHz"
-        ),
-        optional_value(
-            highest(lambda gpu: gpu.temperature_peak_celsius), lambda degrees: f"{degrees:.0f} °C"
-        ),
-        optional_value(
-            highest(lambda gpu: gpu.throttled_share), lambda share: format_percent(share, 0)
-        ),
+def _highest_of_gpus(pick: Callable[[GpuUse], float | None]) -> Callable[[Telemetry], float | None]:
+    return lambda telemetry: max(
+        (value for gpu in telemetry.gpus if (value := pick(gpu)) is not None), default=None
     )
+
+
+def _column(
+    title: str, value: Callable[[Telemetry], float | None], text: Callable[[float], str]
+) -> ColumnOf[_Read]:
+    return ColumnOf(title, lambda row: value(row[2]), text)
+
+
+def _energy(quantity: Quantity) -> ColumnOf[_Read]:
+    return ColumnOf(quantity.heading, lambda row: quantity.of(row[0]), numeric=True)
+
+
+_GPU_COLUMNS = (
+    _column("GPU busy", _mean_of_gpus(lambda gpu: gpu.busy), format_whole_percent),
+    _column("GPU memory", _highest_of_gpus(lambda gpu: gpu.memory_used_peak_bytes), format_bytes),
+    _column("power", _mean_of_gpus(lambda gpu: gpu.power_watts), "{:.0f} W".format),
+    _column(
+        "SM clock",
+        _mean_of_gpus(lambda gpu: gpu.sm_clock_hertz),
+        lambda hertz: f"{hertz / 1e6:.0f} MHz",
+    ),
+    _column(
+        "hottest", _highest_of_gpus(lambda gpu: gpu.temperature_peak_celsius), "{:.0f} °C".format
+    ),
+    _column("throttled", _highest_of_gpus(lambda gpu: gpu.throttled_share), format_whole_percent),
+    _energy(ENERGY),
+    _energy(SAMPLES_PER_JOULE),
+)
+_HOST_COLUMNS = (
+    _column("CPUs busy", lambda use: use.cpu_busy, format_whole_percent),
+    _column("host memory", lambda use: use.memory_used_peak_bytes, format_bytes),
+    _column("sent", lambda use: use.sent_bytes_per_second, format_byte_rate),
+    _column("received", lambda use: use.received_bytes_per_second, format_byte_rate),
+)

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
     ChartGrid,
-    Column,
     Group,
     Paragraph,
     Section,
-    Table,
-    TableValue,
     only_if,
 )
 from torchscale.report.sections.charts import distribution_charts
 from torchscale.report.sections.workloads import bubble_values
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.figures import (
     COMPILING,
     COMPUTE,
     PHASES,
     QUANTILES,
     STEP_MEAN,
-    Quantity,
 )
-from torchscale.report.text.labels import identity_values
-from torchscale.report.text.run_labels import identity_columns
+from torchscale.report.text.run_labels import identity_of
 from torchscale.util.words import format_range
 
 
@@ -42,15 +36,13 @@ def step_times_section(summary: RunSummary) -> Section:
     compiled = any(cell.cell.compile for cell in summary.measured)
     scripted = any(cell.cell.script is not None for cell in summary.measured)
     phases = (*PHASES, *only_if(scripted, COMPUTE))
-    rows = tuple(
-        _step_row(cell, phases, piped=piped, compiled=compiled) for cell in summary.measured
+    columns: tuple[ColumnOf[TrainingSummary], ...] = (
+        *(quantity.shown for quantity in (STEP_MEAN, *QUANTILES, *phases)),
+        ColumnOf("bubble", lambda cell: bubble_values(cell)[0], numeric=True, shown=piped),
+        ColumnOf("scheduled", lambda cell: bubble_values(cell)[1], numeric=True, shown=piped),
+        *only_if(compiled, COMPILING.shown),
     )
-    columns = (
-        *identity_columns(summary),
-        *(quantity.column for quantity in (STEP_MEAN, *QUANTILES, *phases)),
-        *only_if(piped, Column("bubble", True), Column("scheduled", True)),
-        *only_if(compiled, COMPILING.column),
-    )
+    identity = identity_of(summary, (cell.cell for cell in summary.measured))
     note = (
         "A step lasts from the end of one optimizer step to the end of the next; with several "
         "ranks, the slowest rank counts. Quantiles and distributions are over all steps of all "
@@ -74,7 +66,7 @@ def step_times_section(summary: RunSummary) -> Section:
         (
             Paragraph(note),
             ChartGrid(tuple(charts), on_paper=False),
-            Table("Step times and phases", columns, rows),
+            table_of("Step times and phases", columns, summary.measured, identity),
         ),
         Group.RESULTS,
         _key(summary),
@@ -85,14 +77,3 @@ def _key(summary: RunSummary) -> str:
     """The range of mean steps."""
     means = [cell.figures.step_mean for cell in summary.measured if cell.figures is not None]
     return format_range(means, STEP_MEAN.text, f"{STEP_MEAN.heading} ")
-
-
-def _step_row(
-    cell: TrainingSummary, phases: Sequence[Quantity], *, piped: bool, compiled: bool
-) -> tuple[TableValue, ...]:
-    return (
-        *identity_values(cell.cell),
-        *(quantity.of(cell) for quantity in (STEP_MEAN, *QUANTILES, *phases)),
-        *only_if(piped, *bubble_values(cell)),
-        *only_if(compiled, COMPILING.of(cell)),
-    )

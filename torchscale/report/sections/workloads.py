@@ -5,15 +5,14 @@ from __future__ import annotations
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
-    Column,
     Group,
     Paragraph,
     Section,
-    Table,
     TableValue,
     optional_text,
     shortened,
 )
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.labels import cell_label
 from torchscale.schema.launch.rank import DataUse
 from torchscale.util.units import format_bytes, format_percent, format_seconds
@@ -26,19 +25,21 @@ _COLD = 0.05
 
 def data_section(summary: RunSummary) -> Section:
     """Which files batches came from, and whether they were read from disk; empty without any."""
-    rows = tuple(
-        _data_row(cell, use) for cell in summary.measured if (use := cell.facts.data) is not None
-    )
-    if not rows:
+    cells = [
+        (cell, cell.figures.phases.data_wait, use)
+        for cell in summary.measured
+        if (use := cell.facts.data) is not None and cell.figures is not None
+    ]
+    if not cells:
         return Section("Data", "data", ())
-    columns = (
-        Column("cell", prose=True),
-        Column("source"),
-        Column("size", True),
-        Column("passes", True),
-        Column("files"),
-        Column("reads"),
-        Column("data wait", True),
+    columns: tuple[ColumnOf[tuple[TrainingSummary, float, DataUse]], ...] = (
+        ColumnOf("cell", lambda row: cell_label(row[0].cell), prose=True),
+        ColumnOf("source", lambda row: shortened(f"{row[2].source}: {row[2].path}")),
+        ColumnOf("size", lambda row: row[2].size_bytes, format_bytes),
+        ColumnOf("passes", lambda row: _passes(row[2]), numeric=True),
+        ColumnOf("files", lambda row: _files(row[2])),
+        ColumnOf("reads", lambda row: _reads(row[2])),
+        ColumnOf("data wait", lambda row: row[1], format_seconds),
     )
     note = (
         "Passes: how often the launch read the whole data set, including warm-up. Reads are cold "
@@ -48,9 +49,9 @@ def data_section(summary: RunSummary) -> Section:
     return Section(
         "Data",
         "data",
-        (Paragraph(note), Table("Files that were read", columns, rows)),
+        (Paragraph(note), table_of("Files that were read", columns, cells)),
         Group.CAUSES,
-        f"{plural(len(rows), 'cell')} read files",
+        f"{plural(len(cells), 'cell')} read files",
     )
 
 
@@ -66,18 +67,8 @@ def _share_value(share: float | None) -> TableValue:
     return TableValue(optional_text(share, format_percent), share)
 
 
-def _data_row(cell: TrainingSummary, use: DataUse) -> tuple[TableValue, ...]:
-    assert cell.figures is not None  # noqa: S101 - only measured cells come here
-    wait = cell.figures.phases.data_wait
-    return (
-        TableValue(cell_label(cell.cell)),
-        TableValue(shortened(f"{use.source}: {use.path}")),
-        TableValue(format_bytes(use.size_bytes), use.size_bytes),
-        TableValue(optional_text(use.epochs, "{:.2f}".format), use.epochs),
-        TableValue(_files(use)),
-        TableValue(_reads(use)),
-        TableValue(format_seconds(wait), wait),
-    )
+def _passes(use: DataUse) -> TableValue:
+    return TableValue(optional_text(use.epochs, "{:.2f}".format), use.epochs)
 
 
 def _files(use: DataUse) -> str:

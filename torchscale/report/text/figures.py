@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.analysis.training.decomposition import Decomposition
 from torchscale.analysis.training.scaling import Efficiency, Grade
 from torchscale.analysis.training.summary import Figures, TrainingSummary
 from torchscale.report.document import DASH, Column, TableValue, Tone, optional_text, optional_value
+from torchscale.report.table import ColumnOf
 from torchscale.report.text.run_labels import on_cuda
+from torchscale.schema.exports.report import Decomposition
 from torchscale.schema.state import State
 from torchscale.util.interval_text import (
     Interval,
@@ -93,7 +95,12 @@ class Quantity:
     @property
     def column(self) -> Column:
         """A column of it."""
-        return Column(self.heading, numeric=True)
+        return self.shown.column
+
+    @property
+    def shown(self) -> ColumnOf[TrainingSummary]:
+        """A column with its values."""
+        return ColumnOf(self.heading, self.of, numeric=True)
 
 
 def _measured(
@@ -132,6 +139,9 @@ def _utilization(summary: TrainingSummary) -> float | None:
         return None
     return summary.compute.mfu
 
+
+_of_time = partial(Quantity, text=format_seconds, unit="s", higher_is_better=False, csv_scale=1000)
+"""Seconds; ``summary.csv`` has milliseconds."""
 
 THROUGHPUT = Quantity(
     "samples/s",
@@ -181,59 +191,42 @@ PADDING = Quantity(
     higher_is_better=False,
     csv="padding_share",
 )
-STEP_MEAN = Quantity(
+STEP_MEAN = _of_time(
     "mean step",
     "samples of a step ÷ samples/s: the geometric mean over launches of each launch's mean step. "
     "Its interval is that of samples/s, inverted",
     _measured(lambda figures: figures.step_mean),
-    format_seconds,
-    _measured(lambda figures: figures.step_interval),
+    interval=_measured(lambda figures: figures.step_interval),
     key="step_mean_seconds",
-    unit="s",
-    higher_is_better=False,
     csv="step_time_mean_ms",
-    csv_scale=1000,
     panel="Mean step, with its 95 % interval",
 )
-STEP_P50 = Quantity(
+STEP_P50 = _of_time(
     "p50",
     "median over all steps of all launches, per step the slowest rank",
     _measured(lambda figures: figures.steps.p50),
-    format_seconds,
     key="step_p50_seconds",
-    unit="s",
-    higher_is_better=False,
     csv="step_time_p50_ms",
-    csv_scale=1000,
 )
-STEP_P95 = Quantity(
+STEP_P95 = _of_time(
     "p95",
     "95th percentile of the same steps",
     _measured(lambda figures: figures.steps.p95),
-    format_seconds,
     key="step_p95_seconds",
-    unit="s",
-    higher_is_better=False,
     csv="step_time_p95_ms",
-    csv_scale=1000,
     panel="95th percentile of the step",
 )
-STEP_P99 = Quantity(
+STEP_P99 = _of_time(
     "p99",
     "99th percentile of the same steps",
     _measured(lambda figures: figures.steps.p99),
-    format_seconds,
     key="step_p99_seconds",
-    unit="s",
-    higher_is_better=False,
     csv="step_time_p99_ms",
-    csv_scale=1000,
 )
-STEP_MAXIMUM = Quantity(
+STEP_MAXIMUM = _of_time(
     "slowest",
     "the longest of the same steps",
     _measured(lambda figures: figures.steps.maximum),
-    format_seconds,
 )
 EFFICIENCY = Quantity(
     "efficiency",
@@ -265,47 +258,40 @@ PROCESS_GROWTH = replace(
     "the largest over ranks and launches",
     of_gpus=False,
 )
-DATA_WAIT = Quantity(
+DATA_WAIT = _of_time(
     "data wait",
     "mean per step over ranks and launches, as all phases",
     _measured(lambda figures: figures.phases.data_wait),
-    format_seconds,
 )
-FORWARD = Quantity(
+FORWARD = _of_time(
     "forward",
     "until the loss is computed",
     _measured(lambda figures: figures.phases.forward),
-    format_seconds,
 )
-BACKWARD = Quantity(
+BACKWARD = _of_time(
     "backward",
     "until the last gradient is computed",
     _measured(lambda figures: figures.phases.backward),
-    format_seconds,
 )
-EXPOSED_SYNC = Quantity(
+EXPOSED_SYNC = _of_time(
     "exposed sync",
     "gradient and buffer synchronization that no compute hides, waiting for other ranks included",
     _measured(lambda figures: figures.phases.sync),
-    format_seconds,
 )
-OPTIMIZER = Quantity(
+OPTIMIZER = _of_time(
     "optimizer",
     "clipping, step, clearing the gradients",
     _measured(lambda figures: figures.phases.optimizer),
-    format_seconds,
 )
-COMPUTE = Quantity(
+COMPUTE = _of_time(
     "compute",
     "passes and optimizer of a script of your own, which are not told apart",
     _measured(lambda figures: figures.phases.compute),
-    format_seconds,
 )
-COMPILING = Quantity(
+COMPILING = _of_time(
     "compiling",
     "torch.compile on the slowest rank, mean over launches; not part of any step",
     _measured(lambda figures: figures.compile_seconds),
-    format_seconds,
 )
 UTILIZATION = Quantity(
     "MFU",

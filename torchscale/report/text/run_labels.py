@@ -3,13 +3,15 @@ formats."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import Column, shortened
-from torchscale.report.text.labels import panel_title
+from torchscale.report.table import Identity
+from torchscale.report.text.labels import identity_values, panel_title
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.util.words import plural
 
 
@@ -80,3 +82,8 @@ def panels(cells: Sequence[TrainingSummary]) -> dict[str, list[list[TrainingSumm
         ]
         for title, series in found.items()
     }
+
+
+def identity_of(summary: RunSummary, cells: Iterable[TrainingCell]) -> Identity:
+    """Model, setting, batch and count of the cell of each row."""
+    return identity_columns(summary), [identity_values(cell) for cell in cells]

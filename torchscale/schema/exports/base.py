@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
-from torchscale.schema.base import Frozen
+from torchscale.schema.base import MAX_TEXT, Frozen
 
 RESULTS_SCHEMA_VERSION: Literal[1] = 1
 """Schema version of the JSON that commands print and write for other programs. It grows when a key
@@ -33,3 +34,37 @@ class PublishedDocument:
     version: int
     title: str
     description: str
+
+
+E = TypeVar("E", bound=Export)
+T = TypeVar("T")
+
+Unpublished = Annotated[T, Field(exclude=True)]
+"""A field of a result that is no key."""
+PUBLISHED = ConfigDict(
+    strict=True,
+    use_attribute_docstrings=True,
+    json_schema_serialization_defaults_required=True,
+    extra="forbid",
+    allow_inf_nan=False,
+    str_max_length=MAX_TEXT,
+)
+"""Of a dataclass of results that is published as it is: its fields are keys, and a property that is
+``computed_field`` another one behind them."""
+
+
+def exported(kind: type[E], source: object, **given: object) -> E:
+    """A part with what is ``given``, by the names that it reads, and everything else from the
+    attributes of ``source``."""
+    return kind.model_validate(_With(source, given))
+
+
+class _With:
+    """An object some of whose attributes are others."""
+
+    def __init__(self, source: object, given: Mapping[str, object]) -> None:
+        self._source = source
+        self.__dict__.update(given)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._source, name)

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from enum import Enum
+
+from pydantic.dataclasses import dataclass
 
 from torchscale.schema.cells.checkpoint import CheckpointCell
-from torchscale.schema.exports.base import Export
+from torchscale.schema.exports.base import PUBLISHED
 from torchscale.schema.exports.machine_cell import MachineCellExport
 
 
-class SaveExport(Export):
+class Coldness(str, Enum):
+    """Whether a load came from the disk; values are what files show."""
+
+    PROVED = "proved"
+    """No page was in memory before, and the kernel counted every byte fetched from a device."""
+    NOT_PROVED = "not proved"
+    """Pages were dropped, but the kernel did not count what was fetched instead."""
+    WARM = "warm"
+    """Pages were in memory."""
+
+
+@dataclass(frozen=True, config=PUBLISHED)
+class SaveFigures:
     """A synchronous save of all ranks."""
 
     payload_bytes: int
@@ -20,20 +35,22 @@ class SaveExport(Export):
     """From the last step's end to the next one's begin."""
 
 
-class LoadExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class LoadFigures:
     """A load by all ranks, the files dropped from the page cache before."""
 
     payload_bytes: int
     """Of the files, each once."""
     seconds: float
     bytes_per_second: float
-    cold: Literal["proved", "not proved", "warm"]
-    """By the kernel's counters; only the first is the disk's rate."""
+    cold: Coldness
+    """By the kernel's counters; only ``proved`` is the disk's rate."""
     doubt: str
     """Why it is not proved; empty where it is."""
 
 
-class AsyncSaveExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class AsyncSaveFigures:
     """An asynchronous save of all ranks."""
 
     payload_bytes: int
@@ -56,7 +73,8 @@ class AsyncSaveExport(Export):
     """Copies of the state in a host's memory that it is written from, all ranks of the host."""
 
 
-class RankRatesExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class RankRates:
     """One rank while it wrote and read; medians over repeats."""
 
     rank: int
@@ -70,7 +88,8 @@ class RankRatesExport(Export):
     load_cpu: float | None
 
 
-class CheckpointFiguresExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class CheckpointFigures:
     """What a checkpoint costs. Single figures are medians over the repeats."""
 
     place: str
@@ -89,17 +108,45 @@ class CheckpointFiguresExport(Export):
     host_bytes: int | None
     busy_ways: tuple[str, ...]
     """``saving``, ``loading``: in which the processor limits the ranks, and not the disk."""
-    saves: tuple[SaveExport, ...]
-    loads: tuple[LoadExport, ...]
-    async_saves: tuple[AsyncSaveExport, ...]
-    ranks: tuple[RankRatesExport, ...]
+    saves: tuple[SaveFigures, ...]
+    loads: tuple[LoadFigures, ...]
+    async_saves: tuple[AsyncSaveFigures, ...]
+    ranks: tuple[RankRates, ...]
     not_async: str
     """Why asynchronous saves were not measured; empty where they were, or not asked for."""
+
+    @property
+    def coldness(self) -> Coldness:
+        """The worst of all loads."""
+        return worst(self.loads).cold
+
+    @property
+    def doubt(self) -> str:
+        """Why a load is not proved cold; empty where all are."""
+        return worst(self.loads).doubt
+
+    @property
+    def is_slowing_shown(self) -> bool:
+        """Whether the slowing is more than rates before and after scatter."""
+        return self.slowed is not None and abs(self.slowed) > self.scatter
+
+    @property
+    def scatter(self) -> float:
+        """The most by which rates before and after a save differ."""
+        return max((save.scatter for save in self.async_saves), default=0.0)
+
+
+_COLDEST_FIRST = tuple(Coldness)
+
+
+def worst(loads: Sequence[LoadFigures]) -> LoadFigures:
+    """The first of the loads of which least is known to come from the disk."""
+    return max(loads, key=lambda load: _COLDEST_FIRST.index(load.cold))
 
 
 class CheckpointExport(MachineCellExport):
     """Saving and loading the state of training."""
 
     cell: CheckpointCell
-    figures: CheckpointFiguresExport | None
+    figures: CheckpointFigures | None
     """Null unless the state is ``ok``."""

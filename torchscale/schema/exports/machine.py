@@ -5,16 +5,19 @@ Sizes are bytes, times seconds, rates per second.
 
 from __future__ import annotations
 
+from pydantic.dataclasses import dataclass
+
 from torchscale.config.choices import ElementType, MatmulType, Operation
 from torchscale.schema.cells.collectives import CollectivesCell, PairSample
 from torchscale.schema.cells.hardware import CopyKind, DiskSample, HardwareCell
 from torchscale.schema.cells.memory import MemoryCell, MemoryRank
-from torchscale.schema.exports.base import Export
+from torchscale.schema.exports.base import PUBLISHED, Unpublished
 from torchscale.schema.exports.checkpoint import CheckpointExport
 from torchscale.schema.exports.machine_cell import MachineCellExport
 
 
-class CollectivePointExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class CollectivePoint:
     """One collective at one size."""
 
     payload_bytes: int
@@ -35,13 +38,18 @@ class CollectivePointExport(Export):
     """Slowest rank's mean over the fastest's, minus 1."""
     wrong_elements: int | None
     """Over all ranks; null where nothing was checked."""
-    link_share: float | None
-    """busbw over the rated bandwidth of the link in one direction; null where that is not known."""
-    flags: tuple[str, ...]
+    link_share: float | None = None
+    """busbw over the rated bandwidth of the link in one direction; null where that is not known, and
+    of a barrier, which carries nothing."""
+    flags: tuple[str, ...] = ()
     """``contended`` or ``noisy``: its time is not the link's alone."""
+    half_width: Unpublished[float | None] = None
+    """Half width of the 95 % t-interval of the mean of the calls timed one by one, as a share of
+    it; null with fewer than two."""
 
 
-class LatencyFitExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class LatencyFit:
     """Time = latency + bytes ÷ bandwidth, fitted over all sizes."""
 
     latency_seconds: float
@@ -50,27 +58,37 @@ class LatencyFitExport(Export):
     """Root mean square of the relative deviations."""
 
 
-class CurveExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class Curve:
     """One collective in one element type over all sizes, smallest first."""
 
     operation: Operation
     dtype: ElementType
-    points: tuple[CollectivePointExport, ...]
-    fit: LatencyFitExport | None
+    points: tuple[CollectivePoint, ...]
+    fit: LatencyFit | None
+
+    @property
+    def peak(self) -> CollectivePoint:
+        """The size where busbw is highest, of the sizes without a flag; of all where every one has
+        one."""
+        clean = [point for point in self.points if not point.flags]
+        return max(clean or self.points, key=lambda point: point.busbw)
 
 
-class CollectiveFiguresExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class CollectiveFigures:
     """What a sweep of collectives measured."""
 
     backend: str
-    curves: tuple[CurveExport, ...]
+    curves: tuple[Curve, ...]
     pairs: tuple[PairSample, ...]
     """Messages between every two ranks, mean over launches."""
     unsupported: tuple[tuple[str, str], ...]
     """Operation and dtype that the backend does not have, with its message."""
 
 
-class LinkCeilingExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class LinkCeiling:
     """What the link between devices allows."""
 
     bytes_per_second: float
@@ -78,39 +96,44 @@ class LinkCeilingExport(Export):
     link: str
     expected_share: float
     """Share of it that should be reached."""
+    doubt: Unpublished[str] = ""
+    """Why a lower share proves nothing; empty where it does."""
 
 
-class LinkCauseExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class LinkCause:
     """A possible cause of a slow link, and the command that checks it."""
 
     text: str
     check: str
 
 
-class LinkVerdictExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class LinkVerdict:
     """The measured bus bandwidth against the link."""
 
     text: str
-    share: float | None
+    share: float | None = None
     """Share of the link's bandwidth; null where the two cannot be compared, for the reason in
     ``text``."""
-    fits: bool | None
-    causes: tuple[LinkCauseExport, ...]
-    ceiling: LinkCeilingExport | None
+    fits: bool | None = None
+    causes: tuple[LinkCause, ...] = ()
+    ceiling: LinkCeiling | None = None
 
 
 class CollectivesExport(MachineCellExport):
     """A sweep of collectives."""
 
     cell: CollectivesCell
-    figures: CollectiveFiguresExport | None
+    figures: CollectiveFigures | None
     """Null unless the state is ``ok``."""
-    verdict: LinkVerdictExport | None
+    verdict: LinkVerdict | None
     transports: tuple[str, ...]
     """Transports that NCCL logged."""
 
 
-class MatmulRatesExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class MatmulRates:
     """Matrix products in one dtype; FLOP/s of a device, mean over devices."""
 
     dtype: MatmulType
@@ -128,7 +151,8 @@ class MatmulRatesExport(Export):
     """Every shape with its rate."""
 
 
-class CopyRateExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class CopyRate:
     """A copy; mean over devices. Within a device both the bytes read and the bytes written
     count."""
 
@@ -136,28 +160,39 @@ class CopyRateExport(Export):
     bytes_per_second: float
     slowest_device: float
     """Lowest device's rate over the mean, minus 1."""
-    pinned: bool | None
+    pinned: bool | None = None
     """Whether the host memory was pinned; null where no host memory takes part."""
-    source: int | None
-    peer: int | None
+    source: int | None = None
+    peer: int | None = None
     """Indices of two devices, where it is a copy between devices."""
 
 
-class HardwareFiguresExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class HardwareFigures:
     """The peak rates of a device where all of the cell's devices work at once."""
 
-    matmuls: tuple[MatmulRatesExport, ...]
-    copies: tuple[CopyRateExport, ...]
+    matmuls: tuple[MatmulRates, ...]
+    copies: tuple[CopyRate, ...]
     disk: DiskSample | None
     unsupported: tuple[tuple[str, str], ...]
     """Dtypes that the device cannot multiply, with the reason."""
+
+    def peak(self, dtype: str) -> float | None:
+        """FLOP/s of products in ``dtype``; ``None`` where it was not measured."""
+        return next((rates.peak for rates in self.matmuls if rates.dtype == dtype), None)
+
+    @property
+    def memory_bytes_per_second(self) -> float | None:
+        """Bandwidth of copies within the device, read plus written; ``None`` where none was
+        measured."""
+        return next((rate.bytes_per_second for rate in self.copies if rate.kind == "device"), None)
 
 
 class HardwareExport(MachineCellExport):
     """Peak rates of devices."""
 
     cell: HardwareCell
-    figures: HardwareFiguresExport | None
+    figures: HardwareFigures | None
     """Null unless the state is ``ok``."""
 
 

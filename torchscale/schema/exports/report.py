@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import AliasPath, Field
+from pydantic import AliasPath, Field, computed_field
+from pydantic.dataclasses import dataclass
 
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
+from torchscale.schema.exports.base import PUBLISHED, RESULTS_SCHEMA_VERSION, Export
 from torchscale.schema.exports.machine import AnyMachineExport
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.rank import FlopCount
@@ -34,7 +35,8 @@ class SessionExport(Export):
     """Names of conditions that differ from the session before."""
 
 
-class PhasesExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class Phases:
     """Mean time of a step's phases over ranks and launches; they add up to the mean step."""
 
     data_wait: float
@@ -43,15 +45,16 @@ class PhasesExport(Export):
     backward: float | None
     """Contains the gradient synchronization where ``sync`` is null."""
     optimizer: float | None
-    sync: float | None
+    sync: float | None = None
     """Gradient synchronization that no compute hides."""
-    bubble: float | None
+    bubble: float | None = None
     """Idle time of a pipeline's stages."""
-    compute: float | None
+    compute: float | None = None
     """Passes and optimizer of a user's script, which are not told apart."""
 
 
-class PartsExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class Parts:
     """The mean step by what it is spent on."""
 
     compute: float
@@ -63,8 +66,14 @@ class PartsExport(Export):
     """Gradient synchronization that no compute hides, once all ranks have arrived."""
     step: float
 
+    @property
+    def rest(self) -> float:
+        """Measured step minus the parts."""
+        return self.step - self.compute - self.data_wait - self.straggler_wait - self.transfer
 
-class BubbleExport(Export):
+
+@dataclass(frozen=True, config=PUBLISHED)
+class Bubble:
     """Shares of a pipeline's passes in which its stages are idle."""
 
     measured: float
@@ -72,7 +81,8 @@ class BubbleExport(Export):
     """What the schedule makes unavoidable."""
 
 
-class HotExpertExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class HotExpert:
     """The expert with most tokens."""
 
     layer: int
@@ -82,7 +92,8 @@ class HotExpertExport(Export):
     """Its tokens over an even share."""
 
 
-class ExpertsExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class ExpertFigures:
     """How evenly the experts of a model are used, in the first launch."""
 
     experts: int
@@ -96,7 +107,7 @@ class ExpertsExport(Export):
     parameters: int | None
     active_parameters: int | None
     """Parameters that a token is computed with."""
-    hottest: HotExpertExport
+    hottest: HotExpert
     mean_peak: float
     """Tokens of a layer's expert with most over an even share, mean over layers."""
     rank_shares: tuple[float, ...]
@@ -104,8 +115,19 @@ class ExpertsExport(Export):
     step_share: float | None
     """What experts take of a step, mean over ranks."""
 
+    @property
+    def peak(self) -> float:
+        """Share of the expert with most tokens."""
+        return self.hottest.share
 
-class DocumentsExport(Export):
+    @property
+    def rank_peak(self) -> float | None:
+        """Share of the rank with most tokens; ``None`` where experts are not spread."""
+        return max(self.rank_shares, default=None)
+
+
+@dataclass(frozen=True, config=PUBLISHED)
+class DocumentFigures:
     """Documents of different lengths: means per step, of all copies of the model together."""
 
     real_tokens_per_step: float
@@ -114,11 +136,27 @@ class DocumentsExport(Export):
     """With padding."""
     document_pairs_per_step: float
     """Squared lengths of the documents, added up."""
-    padding_share: float
-    """Share of the computed tokens that are padding."""
+
+    @computed_field  # type: ignore[prop-decorator] # mypy knows no decorators of properties
+    @property
+    def padding_share(self) -> float:
+        """Share of the computed tokens that are padding."""
+        return 1 - self.real_tokens_per_step / self.computed_tokens_per_step
+
+    def work_share(self, cell: TrainingCell, flops: FlopCount) -> float | None:
+        """Operations that the documents of a step need, over those of as many samples of full
+        length: of each document a part grows with its length, and attention with the square of it.
+        ``None`` where the parts were not counted."""
+        length, attention = cell.model_options.get("sequence_length"), flops.attention_share
+        if not isinstance(length, int) or attention is None:
+            return None
+        linear = (1 - attention) * self.real_tokens_per_step / length
+        squared = attention * self.document_pairs_per_step / length**2
+        return (linear + squared) / cell.global_batch_size
 
 
-class NodeTelemetryExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class NodeTelemetry:
     """What was read of one node during the first launch; ``None`` where nothing was."""
 
     hostname: str
@@ -178,32 +216,37 @@ class FiguresExport(Export):
     samples_per_joule: float | None
     stop_rule: StopRule
     """What ended the first launch's measurement."""
-    phases: PhasesExport
-    parts: PartsExport | None
-    bubble: BubbleExport | None
+    phases: Phases
+    parts: Parts | None
+    bubble: Bubble | None
     """Idle share of a pipeline."""
     flops: FlopCount | None
-    experts: ExpertsExport | None
+    experts: ExpertFigures | None
     """Of models with experts."""
-    documents: DocumentsExport | None
+    documents: DocumentFigures | None
     """Of samples of different lengths (``data.lengths``)."""
     telemetry: Telemetry | None
     """Telemetry of the first launch, on its first node."""
-    nodes: tuple[NodeTelemetryExport, ...]
+    nodes: tuple[NodeTelemetry, ...]
     """The same for each node of a launch over several."""
     steps: Digest
     """Step times of all launches together; ``values`` are all of them in ascending order, or 500 at
     equal distances."""
 
 
-class PeakExport(Export):
+Bound = Literal["compute", "memory", "overhead", "communication", "input"]
+
+
+@dataclass(frozen=True, config=PUBLISHED)
+class Peak:
     """The FLOP/s that a device can reach, and where that number is from."""
 
     flops_per_second: float
     source: str
 
 
-class ComputeExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class Compute:
     """A cell's FLOP/s against what its device can reach."""
 
     flops_per_step: float
@@ -213,20 +256,21 @@ class ComputeExport(Export):
     """Model FLOPs utilization, a share of the peak."""
     hfu: float | None
     """Share of the peak, with recomputed activations."""
-    peak: PeakExport | None
+    peak: Peak | None
     intensity: float | None
     """FLOPs for each byte that the operators read and write."""
     passes_flops_per_second: float | None
     """During the forward and backward pass."""
     roof: float | None
     """FLOP/s that the roofline allows at this intensity."""
-    bound: Literal["compute", "memory", "overhead", "communication", "input"] | None
+    bound: Bound | None
     """``overhead``: far below the roof, so neither compute nor memory."""
     headroom: float | None
     roof_source: str
 
 
-class DecompositionExport(Export):
+@dataclass(frozen=True, config=PUBLISHED)
+class Decomposition:
     """Seconds a step beyond the smallest world size of the same workload, by cause."""
 
     baseline_world_size: int
@@ -276,11 +320,11 @@ class TrainingCellExport(Export):
     together."""
     figures: FiguresExport | None
     """Null unless the state is ``ok`` or ``partial``; of the completed launches."""
-    compute: ComputeExport | None
+    compute: Compute | None
     """Null where the model's operations could not be counted."""
     flops_unknown: str = Field(validation_alias="compute_unknown")
     """Why a cell with figures has no ``compute``; empty where it has."""
-    decomposition: DecompositionExport | None
+    decomposition: Decomposition | None
     diagnosis: Diagnosis | None
     efficiency: EfficiencyExport | None
 

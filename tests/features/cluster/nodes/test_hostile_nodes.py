@@ -30,11 +30,11 @@ from torchscale.errors import MachineError
 from torchscale.features.cluster.cluster import Cluster
 from torchscale.features.cluster.nodes.leader import Leader
 from torchscale.features.cluster.nodes.messages import (
-    Clock,
+    ClockReading,
     Collected,
     Ended,
+    Farewell,
     FileFollows,
-    Finish,
     Inspected,
     Reached,
 )
@@ -55,7 +55,7 @@ def introduced(nodes: Nodes, monkeypatch: pytest.MonkeyPatch, content: object) -
     nodes.followers.append(follower)
     with contextlib.suppress(MachineError):
         follower.join(description(hostname="n1"), 0.5, lambda: False)
-    assert wait_until(lambda: bool(nodes.leader._roster._notes), timeout_seconds=SOON)
+    assert wait_until(lambda: bool(nodes.leader._membership._notes), timeout_seconds=SOON)
     return nodes.leader.take_notes()[0]
 
 
@@ -104,7 +104,7 @@ def test_who_says_it_is_somebody_else_is_refused_in_a_line(
     assert len(note) < LONGEST
     monkeypatch.undo()
     two.join(1)
-    assert wait_until(lambda: 1 in two.leader._roster._members, timeout_seconds=SOON)
+    assert wait_until(lambda: 1 in two.leader._membership._members, timeout_seconds=SOON)
     two.meet()
     assert two.leader.available == 2
 
@@ -124,13 +124,13 @@ def test_who_says_nothing_of_itself_is_refused(
 def test_the_second_node_of_a_rank_is_told_who_has_it(three: Nodes, before: bool) -> None:
     three.join(1)
     # Else the second one may be admitted first.
-    assert wait_until(lambda: len(three.leader._roster.present()) == 1, timeout_seconds=SOON)
+    assert wait_until(lambda: len(three.leader._membership.present()) == 1, timeout_seconds=SOON)
     if not before:
         three.join(2)
         three.meet()
     twin = three.join(1)
     last = twin.orders.get(timeout=SOON)
-    assert isinstance(last, Finish)
+    assert isinstance(last, Farewell)
     assert last.exit_code == 3
     assert last.reason == (
         f"--node-rank 1 is taken by n1 ({HERE}); give every node a rank of its own"
@@ -153,7 +153,7 @@ def test_two_nodes_of_one_rank_at_the_same_moment(two: Nodes) -> None:
         thread.join(SOON)
     two.meet()
     assert two.leader.available == 2
-    assert wait_until(lambda: len(two.leader._roster._notes) >= 3, timeout_seconds=SOON)
+    assert wait_until(lambda: len(two.leader._membership._notes) >= 3, timeout_seconds=SOON)
 
     def told() -> int:
         return sum(not follower.orders.empty() for follower in two.followers)
@@ -171,7 +171,7 @@ def test_a_node_of_another_config_is_told_the_first_differences(two: Nodes, keys
     assert len(raised.value.message) < LONGEST
     assert f"and {keys + 2 - 8} more" in raised.value.message
     last = follower.orders.get(timeout=SOON)
-    assert isinstance(last, Finish)
+    assert isinstance(last, Farewell)
     assert "and " in last.reason
 
 
@@ -272,7 +272,7 @@ def _admits(nodes: Nodes, count: int) -> bool:
     [
         [Ended(order=9, exit_code=1), Collected(order=9), Inspected(order=2**31 - 1)],
         [FileFollows(order=7, name="rank-1.json", size=2**62)],
-        [Reached(failed={5: "x", 1023: "y"}), Clock(time=-5.0)],
+        [Reached(failed={5: "x", 1023: "y"}), ClockReading(time=-5.0)],
         [Ended(order=1, exit_code=0)] * 50,
         [Collected(order=1)] * 3,
     ],
@@ -312,7 +312,7 @@ def test_a_first_node_that_is_started_again_takes_its_port_and_its_nodes(two: No
     two.meet()
     two.leader.close(130, "interrupted on node 0")
     last = first.orders.get(timeout=SOON)
-    assert isinstance(last, Finish)
+    assert isinstance(last, Farewell)
     assert (last.exit_code, last.reason) == (130, "interrupted on node 0")
     two.leader = Leader(listen(HERE, two.port), TOKEN, description(), 2, silent_seconds=SOON)
     two.join(1)

@@ -21,8 +21,8 @@ from torchscale.features.cluster.nodes.leader import Leader
 from torchscale.features.cluster.nodes.messages import (
     Collected,
     Ended,
+    Farewell,
     FileFollows,
-    Finish,
     NodeDescription,
     Start,
 )
@@ -132,7 +132,7 @@ def test_a_node_that_differs_is_named_and_nothing_starts(
         two.meet()
     assert expected in raised.value.message
     last = follower.orders.get(timeout=SOON)
-    assert isinstance(last, Finish)
+    assert isinstance(last, Farewell)
     assert expected in last.reason
 
 
@@ -219,7 +219,7 @@ def test_two_nodes_of_one_rank_are_told_apart(three: Nodes) -> None:
     three.meet()
     twin = three.join(1)
     last = twin.orders.get(timeout=SOON)
-    assert isinstance(last, Finish)
+    assert isinstance(last, Farewell)
     assert last.reason.startswith("--node-rank 1 is taken by n1 (")
     assert three.leader.available == 3
 
@@ -227,7 +227,7 @@ def test_two_nodes_of_one_rank_are_told_apart(three: Nodes) -> None:
 def test_a_node_without_the_token_is_refused(two: Nodes) -> None:
     with pytest.raises(MachineError, match="refused the token"):
         two.join(1, token=b"another token, long enough")
-    assert wait_until(lambda: bool(two.leader._roster._notes), timeout_seconds=SOON)
+    assert wait_until(lambda: bool(two.leader._membership._notes), timeout_seconds=SOON)
     assert two.leader.take_notes() == [
         "a connection from 127.0.0.1 was refused: it does not have the token"
     ]
@@ -267,7 +267,7 @@ def test_garbage_is_refused_and_named(two: Nodes, sent: bytes) -> None:
         stranger.settimeout(SOON)
         with contextlib.suppress(ConnectionResetError):  # closed with bytes unread
             assert stranger.recv(10) == b""
-    assert wait_until(lambda: bool(two.leader._roster._notes), timeout_seconds=SOON)
+    assert wait_until(lambda: bool(two.leader._membership._notes), timeout_seconds=SOON)
     assert two.leader.take_notes() == [
         "a connection from 127.0.0.1 was refused: it sent no torchscale handshake"
     ]
@@ -351,7 +351,7 @@ def test_a_node_that_sends_less_of_a_file_than_it_announced_is_lost(
 
 def test_a_message_that_is_none_loses_the_node(two: Nodes, tmp_path: Path) -> None:
     remote, _ = started(two, tmp_path)
-    _send(two.followers[0], Finish(exit_code=0))  # which only the first node sends
+    _send(two.followers[0], Farewell(exit_code=0))  # which only the first node sends
     assert wait_until(lambda: bool(remote.lost), timeout_seconds=SOON)
     assert "does not understand" in remote.lost
 
@@ -366,13 +366,13 @@ def test_a_node_notices_that_the_first_one_is_gone(two: Nodes) -> None:
     two.meet()
     two.leader._loop.call(_abort_all(two.leader), SOON)
     last = follower.orders.get(timeout=SOON)
-    assert isinstance(last, Finish)
+    assert isinstance(last, Farewell)
     assert last.exit_code == 3
     assert "was lost" in last.reason
 
 
 async def _abort_all(leader: Leader) -> None:
-    for member in leader._roster._members.values():
+    for member in leader._membership._members.values():
         member.channel.abort()
 
 

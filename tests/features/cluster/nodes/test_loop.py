@@ -16,7 +16,7 @@ import pytest
 from torchscale.features.cluster.nodes.channel import answer_pair
 from torchscale.features.cluster.nodes.loop import LoopThread
 from torchscale.features.cluster.nodes.network import listen
-from torchscale.features.cluster.nodes.strangers import Strangers
+from torchscale.features.cluster.nodes.unauthenticated import UnauthenticatedConnections
 from torchscale.util.processes.subprocesses import wait_until
 
 TOKEN = b"correct horse battery staple"
@@ -88,7 +88,10 @@ def end_with_strangers(connections: int) -> None:
     server = listen("127.0.0.1", 0)
     address = server.getsockname()
     thread = LoopThread("nodes")
-    thread.call(thread.serve(lambda r, w: answer_pair(r, w, TOKEN, Strangers()), server), SOON)
+    thread.call(
+        thread.serve(lambda r, w: answer_pair(r, w, TOKEN, UnauthenticatedConnections()), server),
+        SOON,
+    )
     strangers = [socket.create_connection(address, SOON) for _ in range(connections)]
     thread.close()
     assert thread.loop.is_closed()

@@ -16,9 +16,9 @@ from torchscale.features.cluster.submit import kubectl
 from torchscale.features.cluster.submit.engine import (
     IndexedJobOptions,
     JobOptions,
-    JobState,
     KubernetesOptions,
     SubmitOptions,
+    SubmittedState,
     TrainJobOptions,
 )
 from torchscale.features.cluster.submit.kubectl import ClusterJob
@@ -165,5 +165,5 @@ def test_the_exit_code_is_node_0s_and_never_0_for_what_is_not_known(
     monkeypatch.setattr(kubectl, "check_secret", lambda *texts: None)
     monkeypatch.setattr(kubectl, "apply", lambda *texts: None)
     job = engine.submit()
-    assert engine.state(job) == JobState("t", exit_code)
+    assert engine.state(job) == SubmittedState("t", exit_code)
     assert asked == [(resource, job.job_id, None)]

@@ -15,11 +15,11 @@ from torchscale.features.cluster.submit import run as submit
 from torchscale.features.cluster.submit.engine import (
     IndexedJobOptions,
     JobOptions,
-    JobState,
     KubernetesOptions,
     SlurmOptions,
     SubmitOptions,
     SubmittedJob,
+    SubmittedState,
     TrainJobOptions,
 )
 from torchscale.features.cluster.submit.run import follow, prepare
@@ -34,7 +34,7 @@ KUBERNETES = SubmitOptions(
 class Answers:
     """An engine whose scheduler answers so."""
 
-    answers: list[JobState | OSError]
+    answers: list[SubmittedState | OSError]
     scheduler: str = "squeue"
     by_hand: Sequence[str] = ()
     asked: list[SubmittedJob] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Answers:
     def submit(self) -> SubmittedJob:
         return JOB
 
-    def state(self, job: SubmittedJob) -> JobState:
+    def state(self, job: SubmittedJob) -> SubmittedState:
         self.asked.append(job)
         answer = self.answers.pop(0)
         if isinstance(answer, OSError):
@@ -106,9 +106,17 @@ def test_every_group_of_options_belongs_to_an_engine() -> None:
 
 
 def test_a_job_is_followed_through_a_requeue_and_a_silent_scheduler() -> None:
-    pending, running = JobState("PENDING"), JobState("RUNNING")
+    pending, running = SubmittedState("PENDING"), SubmittedState("RUNNING")
     engine = Answers(
-        [pending, pending, running, OSError("silent"), pending, running, JobState("COMPLETED", 3)]
+        [
+            pending,
+            pending,
+            running,
+            OSError("silent"),
+            pending,
+            running,
+            SubmittedState("COMPLETED", 3),
+        ]
     )
     notes: list[str] = []
     assert follow(engine, JOB, notes.append, poll_seconds=0) == 3

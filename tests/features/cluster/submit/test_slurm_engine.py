@@ -11,10 +11,10 @@ from torchscale.config.load import load_experiment
 from torchscale.features.cluster.submit import slurm_engine as slurm
 from torchscale.features.cluster.submit.engine import (
     JobOptions,
-    JobState,
     SlurmOptions,
     SubmitOptions,
     SubmittedJob,
+    SubmittedState,
 )
 from torchscale.features.cluster.submit.slurm_engine import SlurmEngine
 
@@ -63,12 +63,12 @@ def test_a_submitted_job_names_its_folder_and_its_log(
 @pytest.mark.parametrize(
     ("state", "left", "expected"),
     [
-        ("PENDING", "0", JobState("PENDING, launches measured: 0")),
-        ("RUNNING", None, JobState("RUNNING, launches measured: 0")),
-        ("COMPLETED", "3\n", JobState("COMPLETED, launches measured: 0", 3)),
-        ("CANCELLED", None, JobState("CANCELLED, launches measured: 0", 1)),
-        (None, "0\n", JobState("ended, launches measured: 0", 0)),
-        (None, "what", JobState("ended, launches measured: 0", 1)),
+        ("PENDING", "0", SubmittedState("PENDING, launches measured: 0")),
+        ("RUNNING", None, SubmittedState("RUNNING, launches measured: 0")),
+        ("COMPLETED", "3\n", SubmittedState("COMPLETED, launches measured: 0", 3)),
+        ("CANCELLED", None, SubmittedState("CANCELLED, launches measured: 0", 1)),
+        (None, "0\n", SubmittedState("ended, launches measured: 0", 0)),
+        (None, "what", SubmittedState("ended, launches measured: 0", 1)),
     ],
 )
 def test_states_of_slurm(
@@ -76,7 +76,7 @@ def test_states_of_slurm(
     monkeypatch: pytest.MonkeyPatch,
     state: str | None,
     left: str | None,
-    expected: JobState,
+    expected: SubmittedState,
 ) -> None:
     monkeypatch.setattr(slurm, "job_state", lambda number: state)
     (tmp_path / "run.submit").mkdir()

@@ -10,11 +10,11 @@ from typing import Any
 from tests.features.export.formats.exposition import Sample, parse
 from tests.features.export.formats.runs import CHECKS, RUN
 from tests.report.test_machine import machine_summary
-from torchscale.analysis.training.roofline import Compute
 from torchscale.features.export.formats import grafana_dashboard
 from torchscale.report.figures import prometheus
 from torchscale.report.figures.figure import ExportedRun
 from torchscale.report.figures.run import exported_run
+from torchscale.schema.exports.report import Compute
 
 _METRIC = re.compile(r"torchscale_\w+")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.features.validate.acceptance.runs import a_run
-from torchscale.features.validate.acceptance.causes import Question, explain, known_splits
+from torchscale.features.validate.acceptance.causes import CauseQuestion, explain, known_splits
 from torchscale.features.validate.acceptance.estimates import Mode
 from torchscale.schema.node.acceptance import Cause, Conditions, LimitKind
 
@@ -15,11 +15,11 @@ PLACE = ("compute fp32", "node")
 def test_a_quota_in_all_rounds_explains_a_low_figure_and_no_change_between_rounds() -> None:
     run = a_run({PLACE: (1.0, 1.0, 2.0, 2.0)}, conditions=[HELD] * 4)
     rounds = (0, 1, 2, 3)
-    low = explain(Question(run.series[0], rounds, kind=LimitKind.PEERS), run, None, {})
+    low = explain(CauseQuestion(run.series[0], rounds, kind=LimitKind.PEERS), run, None, {})
     assert low.cause is Cause.SETUP
     assert "CPU quota of 1.70 CPUs" in low.because
     two = (Mode(1.0, (0, 1)), Mode(2.0, (2, 3)))
-    flapping = explain(Question(run.series[0], rounds, modes=two), run, None, {})
+    flapping = explain(CauseQuestion(run.series[0], rounds, modes=two), run, None, {})
     assert flapping.cause is Cause.UNCLEAR
     assert "quota" not in flapping.because
 
@@ -38,7 +38,7 @@ def test_a_quota_that_most_others_have_too_explains_no_difference_from_them() ->
     run = a_run({PLACE: (1.0, 1.0, 1.0)}, conditions=[HELD] * 3)
 
     def because(usual: float | None) -> str:
-        question = Question(
+        question = CauseQuestion(
             run.series[0],
             (0, 1, 2),
             kind=LimitKind.PEERS,
@@ -54,7 +54,7 @@ def test_a_quota_that_most_others_have_too_explains_no_difference_from_them() ->
 
 def test_a_slow_disk_has_an_action_of_its_own() -> None:
     run = a_run({("disk write", "node"): (1.0, 1.0, 1.0)})
-    question = Question(
+    question = CauseQuestion(
         run.series[0], (0, 1, 2), kind=LimitKind.PEERS, others="the other nodes' disks are"
     )
     found = explain(question, run, None, {})

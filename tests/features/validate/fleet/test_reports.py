@@ -21,7 +21,7 @@ from tests.features.validate.fleet.test_tables import printed
 from tests.features.validate.health.test_node import node as facts
 from torchscale.errors import ExitCode
 from torchscale.features.cluster.nodes.messages import CheckStep
-from torchscale.features.cluster.nodes.participation import Conclusion
+from torchscale.features.cluster.nodes.roles import Conclusion
 from torchscale.features.validate.fleet import steps as fleet_steps
 from torchscale.features.validate.fleet.checks import RESULT, IsOver, RunPart
 from torchscale.features.validate.fleet.run import FleetOutcome

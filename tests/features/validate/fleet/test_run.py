@@ -14,7 +14,7 @@ from tests.features.validate.fleet.test_fleet import fleet_node
 from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode, UsageError
 from torchscale.features.cluster.nodes.leader import Leader
-from torchscale.features.cluster.nodes.participation import Conclusion
+from torchscale.features.cluster.nodes.roles import Conclusion
 from torchscale.features.validate.fleet import steps as module
 from torchscale.features.validate.fleet.fleet import judge_fleet
 from torchscale.features.validate.fleet.rails import Rail

@@ -5,7 +5,7 @@ from torchscale.features.validate.health.rule import (
     GPUS,
     HOST,
     HealthRules,
-    Outcome,
+    RuleOutcome,
     not_applicable,
     passed,
 )
@@ -16,17 +16,17 @@ RULES = HealthRules()
 
 
 @RULES.rule_on_node("name", "host", "host name", HOST)
-def name(host: HostFacts, facts: NodeFacts) -> Outcome:
+def name(host: HostFacts, facts: NodeFacts) -> RuleOutcome:
     return passed(f"{host.hostname}, driver read: {facts.driver is not None}")
 
 
 @RULES.rule("gpus", "GPUs", "GPUs", GPUS)
-def gpus(found: tuple[GpuFacts, ...]) -> Outcome:
+def gpus(found: tuple[GpuFacts, ...]) -> RuleOutcome:
     return not_applicable(f"{len(found)} GPUs")
 
 
 @RULES.rule("sum", "collective", "sum", COLLECTIVE)
-def total(allreduce: CollectiveFacts) -> Outcome:
+def total(allreduce: CollectiveFacts) -> RuleOutcome:
     return passed(allreduce.backend)
 
 

@@ -7,10 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.features.watch.hang.test_explain import call, looped
+from torchscale.features.watch.hang.collective_log import (
+    CollectiveCall,
+    CollectiveLog,
+    ProcessGroup,
+)
 from torchscale.features.watch.hang.collectives import find_stalls, first_mismatch, group_logs
 from torchscale.features.watch.hang.history import due_signature, odd_ranks, swapped
 from torchscale.features.watch.hang.signatures import payload_bytes, payload_dtype
-from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog, ProcessGroup
 
 DEFAULT = {"0": ProcessGroup("default_pg")}
 

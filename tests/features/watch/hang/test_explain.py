@@ -10,10 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchscale.features.watch.hang.activity import Activity
+from torchscale.features.watch.hang.collective_log import (
+    CollectiveCall,
+    CollectiveLog,
+    ProcessGroup,
+)
 from torchscale.features.watch.hang.explain import explain_failure, explain_hang
 from torchscale.features.watch.hang.job import RankEvidence, job_of, seems_to_wait
 from torchscale.features.watch.hang.verdict import collective_label
-from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import HangCause, RankCondition, StackFrame, StuckCollective
 from torchscale.schema.profiles.finding import Confidence
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from torchscale.errors import TraceError
 from torchscale.features.watch.hang import flight_recorder
+from torchscale.features.watch.hang.collective_log import ProcessGroup
 from torchscale.features.watch.hang.dumps import read_directory
 from torchscale.features.watch.hang.explain import explain_hang
 from torchscale.features.watch.hang.flight_recorder import (
@@ -24,7 +25,6 @@ from torchscale.features.watch.hang.flight_recorder import (
     read_flight_recorder,
 )
 from torchscale.features.watch.hang.job import RankEvidence
-from torchscale.schema.launch.collective_log import ProcessGroup
 from torchscale.schema.launch.hang import StackFrame
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.features.watch.hang.test_explain import IN_OWN_CODE, call, looped, rank
+from torchscale.features.watch.hang.collective_log import CollectiveCall
 from torchscale.features.watch.hang.explain import explain_hang
 from torchscale.features.watch.hang.job import RankEvidence
-from torchscale.schema.launch.collective_log import CollectiveCall
 from torchscale.schema.launch.hang import HangCause
 from torchscale.schema.profiles.finding import Confidence
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +19,10 @@ from torchscale.cli.command import (
 )
 from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.cli.parameters import option
 from torchscale.cli.parsing import parse_seconds, share
 from torchscale.errors import UsageError
+from torchscale.util.optional import optional
 
 if TYPE_CHECKING:
     from torchscale.features.bisect.launcher import Metric, MetricName
@@ -33,103 +37,112 @@ app = typer.Typer(
 _METRICS: tuple[MetricName, ...] = ("step", "wall", "cpu")
 
 
+@dataclass(frozen=True)
+class _EnvironmentOptions:
+    """What environments are made of."""
+
+    common: Annotated[
+        list[str] | None,
+        option("--with REQUIREMENTS", "A list or file that every environment has too."),
+    ] = None
+    wheels: Annotated[
+        list[Path] | None, option("--wheels DIR", "Install from this directory of wheels.")
+    ] = None
+    index: Annotated[
+        str | None,
+        option(
+            "--index URL",
+            "Install from this index; default for that of pip. Without, no network is used.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class _MetricOptions:
+    """What launches are judged by."""
+
+    metric: Annotated[
+        str,
+        option(
+            "--metric NAME",
+            "step: mean step of torch.optim, seen from outside. wall: seconds of the command. "
+            "cpu: its CPU seconds.",
+        ),
+    ] = "step"
+    metric_regex: Annotated[
+        str | None,
+        option(
+            "--metric-regex PATTERN",
+            "The number that the command prints last: the first group of the pattern.",
+        ),
+    ] = None
+    higher_is_better: Annotated[bool, option("--higher-is-better", "The number is a rate.")] = False
+
+    def checked(self) -> Metric:
+        """The metric.
+
+        Raises:
+            UsageError: there is none of that name, or options contradict each other.
+        """
+        from torchscale.features.bisect.launcher import Metric  # noqa: PLC0415
+
+        if self.metric_regex is not None:
+            return Metric("number", self.metric_regex, self.higher_is_better)
+        if self.higher_is_better:
+            raise UsageError("--higher-is-better is about the number of --metric-regex")
+        for known in _METRICS:
+            if self.metric == known:
+                return Metric(known)
+        raise UsageError(f"--metric {self.metric}: expected one of {', '.join(_METRICS)}")
+
+
+@dataclass(frozen=True)
+class _BoundOptions:
+    """How sure an answer is, and what it may take."""
+
+    at_least: Annotated[str, option("--at-least SHARE", "The smallest slowdown that matters.")] = (
+        "3%"
+    )
+    error: Annotated[str, option("--error SHARE", "Probability of a wrong answer, at most.")] = "5%"
+    max_launches: Annotated[
+        int, option("--max-launches N", "Launches that count.", min=6, max=1000)
+    ] = 200
+    budget: Annotated[str | None, option("--budget TIME", "Wall time of new launches.")] = None
+    launch_seconds: Annotated[
+        str, option("--launch-seconds TIME", "Steps measured in each launch.")
+    ] = "5s"
+    timeout: Annotated[str, option("--timeout TIME", "Longest launch.")] = "30m"
+    build_timeout: Annotated[str, option("--build-timeout TIME", "Longest build.")] = "30m"
+
+
 @app.callback()
 def bisect(
     context: typer.Context,
     versions: Annotated[
         str | None,
-        typer.Option(
-            "--versions",
-            metavar="PACKAGE=V1,V2,…",
-            help="In place of GOOD and BAD: versions of a package in order, the good one first.",
+        option(
+            "--versions PACKAGE=V1,V2,…",
+            "In place of GOOD and BAD: versions of a package in order, the good one first.",
         ),
     ] = None,
-    common: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--with", metavar="REQUIREMENTS", help="A list or file that every environment has too."
-        ),
-    ] = None,
-    wheels: Annotated[
-        list[Path] | None,
-        typer.Option("--wheels", metavar="DIR", help="Install from this directory of wheels."),
-    ] = None,
-    index: Annotated[
-        str | None,
-        typer.Option(
-            "--index",
-            metavar="URL",
-            help="Install from this index; default for that of pip. Without, no network is used.",
-        ),
-    ] = None,
-    metric: Annotated[
-        str,
-        typer.Option(
-            "--metric",
-            metavar="NAME",
-            help="step: mean step of torch.optim, seen from outside. wall: seconds of the command. "
-            "cpu: its CPU seconds.",
-        ),
-    ] = "step",
-    metric_regex: Annotated[
-        str | None,
-        typer.Option(
-            "--metric-regex",
-            metavar="PATTERN",
-            help="The number that the command prints last: the first group of the pattern.",
-        ),
-    ] = None,
-    higher_is_better: Annotated[
-        bool, typer.Option("--higher-is-better", help="The number is a rate.")
-    ] = False,
-    at_least: Annotated[
-        str,
-        typer.Option("--at-least", metavar="SHARE", help="The smallest slowdown that matters."),
-    ] = "3%",
-    error: Annotated[
-        str,
-        typer.Option("--error", metavar="SHARE", help="Probability of a wrong answer, at most."),
-    ] = "5%",
-    max_launches: Annotated[
-        int,
-        typer.Option("--max-launches", metavar="N", min=6, max=1000, help="Launches that count."),
-    ] = 200,
-    budget: Annotated[
-        str | None,
-        typer.Option("--budget", metavar="TIME", help="Wall time of new launches."),
-    ] = None,
-    launch_seconds: Annotated[
-        str,
-        typer.Option("--launch-seconds", metavar="TIME", help="Steps measured in each launch."),
-    ] = "5s",
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="Longest launch.")
-    ] = "30m",
-    build_timeout: Annotated[
-        str, typer.Option("--build-timeout", metavar="TIME", help="Longest build.")
-    ] = "30m",
+    *,
+    environments: _EnvironmentOptions,
+    figure: _MetricOptions,
+    bounds: _BoundOptions,
     cache: Annotated[
         Path | None,
-        typer.Option(
-            "--cache",
-            metavar="DIR",
-            help="Where environments are built. Default: ~/.cache/torchscale/bisect",
-        ),
+        option("--cache DIR", "Where environments are built. Default: ~/.cache/torchscale/bisect"),
     ] = None,
     output_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--output-dir",
-            "-o",
-            metavar="DIR",
-            help="Folder of the launches. Default: results/bisect-<program>-<digest>",
+        option(
+            "--output-dir -o DIR",
+            "Folder of the launches. Default: results/bisect-<program>-<digest>",
         ),
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Show environments and expected launches; build and launch nothing."
-        ),
+        option("--dry-run", "Show environments and expected launches; build and launch nothing."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -166,31 +179,31 @@ def bisect(
     from torchscale.features.bisect.search import Limits  # noqa: PLC0415
 
     _refuse_unknown(context)
-    found = tuple(wheels or ())
+    found = tuple(environments.wheels or ())
     for directory in found:
         if not directory.is_dir():
             raise UsageError(f"--wheels {directory}: no such directory")
     request = BisectRequest(
         question=_question(words_of(context), versions, found),
         command=_command(context),
-        metric=_metric(metric, metric_regex, higher_is_better=higher_is_better),
+        metric=figure.checked(),
         sources=Sources(
             found,
-            index,
-            tuple(line for side in common or () for line in read_requirements(side)),
+            environments.index,
+            tuple(line for side in environments.common or () for line in read_requirements(side)),
             with_torchscale=is_benchmark(_command(context)),
         ),
         cache=cache or default_cache(),
         directory=output_dir,
         limits=Limits(
-            alpha=_positive("--error", error),
-            at_least=_positive("--at-least", at_least),
-            most_launches=max_launches,
+            alpha=_positive("--error", bounds.error),
+            at_least=_positive("--at-least", bounds.at_least),
+            most_launches=bounds.max_launches,
         ),
-        budget_seconds=None if budget is None else parse_seconds("--budget", budget),
-        timeout_seconds=parse_seconds("--timeout", timeout),
-        launch_seconds=parse_seconds("--launch-seconds", launch_seconds),
-        build_seconds=parse_seconds("--build-timeout", build_timeout),
+        budget_seconds=optional(partial(parse_seconds, "--budget"), bounds.budget),
+        timeout_seconds=parse_seconds("--timeout", bounds.timeout),
+        launch_seconds=parse_seconds("--launch-seconds", bounds.launch_seconds),
+        build_seconds=parse_seconds("--build-timeout", bounds.build_timeout),
     )
     if dry_run:
         _show_plan(request, as_json=as_json)
@@ -235,19 +248,6 @@ def _command(context: typer.Context) -> tuple[str, ...]:
         )
     check_benchmark(command)
     return tuple(command)
-
-
-def _metric(name: str, pattern: str | None, *, higher_is_better: bool) -> Metric:
-    from torchscale.features.bisect.launcher import Metric  # noqa: PLC0415
-
-    if pattern is not None:
-        return Metric("number", pattern, higher_is_better)
-    if higher_is_better:
-        raise UsageError("--higher-is-better is about the number of --metric-regex")
-    for known in _METRICS:
-        if name == known:
-            return Metric(known)
-    raise UsageError(f"--metric {name}: expected one of {', '.join(_METRICS)}")
 
 
 def _positive(option: str, text: str) -> float:

@@ -2,27 +2,122 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
-from typer.models import OptionInfo
 
 from torchscale.cli.options import ConfigArgument, config_arguments, known_options
 from torchscale.cli.output import TERMINAL, print_json
+from torchscale.cli.parameters import option
 from torchscale.config.choices import SubmitEngine
 
-_SLURM = "Slurm"
-_KUBERNETES = "Kubernetes"
 Text = str | None
+G = TypeVar("G")
 
 
-def _option(scheduler: str, name: str, metavar: str, text: str) -> OptionInfo:
-    """An option that one scheduler alone knows."""
-    option: OptionInfo = typer.Option(name, metavar=metavar, help=f"{scheduler}: {text}")
-    return option
+@dataclass(frozen=True)
+class _JobOptions:
+    """Of the job, whatever the scheduler."""
+
+    nodes: Annotated[int, option("--nodes N", "Nodes of the job.")] = 1
+    time: Annotated[
+        str | None, option("--time H:M:S", "Time limit. Default: 1:00:00 on Slurm, else none.")
+    ] = None
+    gpus_per_node: Annotated[
+        int | None, option("--gpus-per-node N", "GPUs to ask for on each node.")
+    ] = None
+    cpus_per_task: Annotated[
+        int | None, option("--cpus-per-task N", "Cores to ask for on each node (one task a node).")
+    ] = None
+    image: Annotated[
+        str | None, option("--image --container IMAGE", "Run in this image (on Slurm: pyxis).")
+    ] = None
+    job_name: Annotated[
+        str | None, option("--job-name NAME", "Default: torchscale-<experiment_name>")
+    ] = None
+
+
+@dataclass(frozen=True)
+class _SlurmOptions:
+    """What Slurm alone knows."""
+
+    account: Annotated[Text, option("--account NAME", "Slurm: Account to charge.")] = None
+    partition: Annotated[Text, option("--partition NAME", "Slurm: Partition.")] = None
+    qos: Annotated[Text, option("--qos NAME", "Slurm: Quality of service.")] = None
+    sbatch_option: Annotated[
+        list[str] | None,
+        option("--sbatch-option NAME=VALUE", "Slurm: Any other option of sbatch; may be repeated."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class _KubernetesOptions:
+    """What Kubernetes alone knows."""
+
+    results_claim: Annotated[
+        Text,
+        option(
+            "--results-claim NAME", "Kubernetes: PersistentVolumeClaim for the results; required."
+        ),
+    ] = None
+    namespace: Annotated[Text, option("--namespace NAME", "Kubernetes: Default: kubectl's.")] = None
+    token_secret: Annotated[
+        Text,
+        option(
+            "--token-secret NAME",
+            "Kubernetes: Secret with the key token. Default: torchscale-token",
+        ),
+    ] = None
+    gpu_resource: Annotated[
+        Text,
+        option("--gpu-resource NAME", "Kubernetes: What GPUs are called. Default: nvidia.com/gpu"),
+    ] = None
+    rdma: Annotated[
+        list[str] | None,
+        option(
+            "--rdma NAME[=N]",
+            "Kubernetes: RDMA resource of each node; adds IPC_LOCK. May be repeated.",
+        ),
+    ] = None
+    shm_size: Annotated[
+        Text,
+        option(
+            "--shm-size SIZE", "Kubernetes: Bound of /dev/shm: 64Gi. Default: the node's memory."
+        ),
+    ] = None
+    env: Annotated[
+        list[str] | None,
+        option("--env NAME=VALUE", "Kubernetes: Variable of the pods; may be repeated."),
+    ] = None
+    node_selector: Annotated[
+        list[str] | None,
+        option(
+            "--node-selector LABEL=VALUE",
+            "Kubernetes: Label that nodes must have; may be repeated.",
+        ),
+    ] = None
+    run_as_user: Annotated[
+        int | None,
+        option("--run-as-user UID", "Kubernetes: User and group of processes and results."),
+    ] = None
+    restarts: Annotated[
+        int | None,
+        option(
+            "--restarts N",
+            "Kubernetes: how often a node may start again (kubernetes-job). Default: 3",
+        ),
+    ] = None
+    runtime: Annotated[
+        Text,
+        option(
+            "--runtime NAME",
+            "Kubernetes: ClusterTrainingRuntime (kubernetes). Default: torch-distributed",
+        ),
+    ] = None
 
 
 def submit(
@@ -30,150 +125,28 @@ def submit(
     config: ConfigArgument = None,
     engine: Annotated[
         SubmitEngine,
-        typer.Option(
-            "--engine", help="Kubernetes with Kubeflow Trainer, or without it (kubernetes-job)."
-        ),
+        option("--engine", "Kubernetes with Kubeflow Trainer, or without it (kubernetes-job)."),
     ] = SubmitEngine.SLURM,
-    nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="Nodes of the job.")] = 1,
-    time: Annotated[
-        str | None,
-        typer.Option(
-            "--time", metavar="H:M:S", help="Time limit. Default: 1:00:00 on Slurm, else none."
-        ),
-    ] = None,
-    gpus_per_node: Annotated[
-        int | None,
-        typer.Option("--gpus-per-node", metavar="N", help="GPUs to ask for on each node."),
-    ] = None,
-    cpus_per_task: Annotated[
-        int | None,
-        typer.Option(
-            "--cpus-per-task", metavar="N", help="Cores to ask for on each node (one task a node)."
-        ),
-    ] = None,
-    image: Annotated[
-        str | None,
-        typer.Option(
-            "--image", "--container", metavar="IMAGE", help="Run in this image (on Slurm: pyxis)."
-        ),
-    ] = None,
-    job_name: Annotated[
-        str | None,
-        typer.Option("--job-name", metavar="NAME", help="Default: torchscale-<experiment_name>"),
-    ] = None,
+    *,
+    job: _JobOptions,
     output_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--output-dir",
-            "-o",
-            metavar="DIR",
-            help="Run folder, on a disk that all nodes see. Default: results/<experiment_name>; "
-            "on Kubernetes a folder in the claim, <experiment_name>",
+        option(
+            "--output-dir -o DIR",
+            "Run folder, on a disk that all nodes see. Default: results/<experiment_name>; on "
+            "Kubernetes a folder in the claim, <experiment_name>",
         ),
     ] = None,
-    account: Annotated[Text, _option(_SLURM, "--account", "NAME", "Account to charge.")] = None,
-    partition: Annotated[Text, _option(_SLURM, "--partition", "NAME", "Partition.")] = None,
-    qos: Annotated[Text, _option(_SLURM, "--qos", "NAME", "Quality of service.")] = None,
-    sbatch_options: Annotated[
-        list[str] | None,
-        _option(
-            _SLURM, "--sbatch-option", "NAME=VALUE", "Any other option of sbatch; may be repeated."
-        ),
-    ] = None,
-    results_claim: Annotated[
-        Text,
-        _option(
-            _KUBERNETES,
-            "--results-claim",
-            "NAME",
-            "PersistentVolumeClaim for the results; required.",
-        ),
-    ] = None,
-    namespace: Annotated[
-        Text, _option(_KUBERNETES, "--namespace", "NAME", "Default: kubectl's.")
-    ] = None,
-    token_secret: Annotated[
-        Text,
-        _option(
-            _KUBERNETES,
-            "--token-secret",
-            "NAME",
-            "Secret with the key token. Default: torchscale-token",
-        ),
-    ] = None,
-    gpu_resource: Annotated[
-        Text,
-        _option(
-            _KUBERNETES, "--gpu-resource", "NAME", "What GPUs are called. Default: nvidia.com/gpu"
-        ),
-    ] = None,
-    rdma: Annotated[
-        list[str] | None,
-        _option(
-            _KUBERNETES,
-            "--rdma",
-            "NAME[=N]",
-            "RDMA resource of each node; adds IPC_LOCK. May be repeated.",
-        ),
-    ] = None,
-    shm_size: Annotated[
-        Text,
-        _option(
-            _KUBERNETES,
-            "--shm-size",
-            "SIZE",
-            "Bound of /dev/shm: 64Gi. Default: the node's memory.",
-        ),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        _option(_KUBERNETES, "--env", "NAME=VALUE", "Variable of the pods; may be repeated."),
-    ] = None,
-    node_selector: Annotated[
-        list[str] | None,
-        _option(
-            _KUBERNETES,
-            "--node-selector",
-            "LABEL=VALUE",
-            "Label that nodes must have; may be repeated.",
-        ),
-    ] = None,
-    run_as_user: Annotated[
-        int | None,
-        _option(_KUBERNETES, "--run-as-user", "UID", "User and group of processes and results."),
-    ] = None,
-    restarts: Annotated[
-        int | None,
-        _option(
-            _KUBERNETES,
-            "--restarts",
-            "N",
-            "how often a node may start again (kubernetes-job). Default: 3",
-        ),
-    ] = None,
-    runtime: Annotated[
-        Text,
-        _option(
-            _KUBERNETES,
-            "--runtime",
-            "NAME",
-            "ClusterTrainingRuntime (kubernetes). Default: torch-distributed",
-        ),
-    ] = None,
+    slurm: _SlurmOptions,
+    kubernetes: _KubernetesOptions,
     wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait", help="Wait for the job's end, and leave with the benchmark's exit code."
-        ),
+        bool, option("--wait", "Wait for the job's end, and leave with the benchmark's exit code.")
     ] = False,
     print_only: Annotated[
-        bool,
-        typer.Option(
-            "--print", help="Print the script or the manifests; submit and write nothing."
-        ),
+        bool, option("--print", "Print the script or the manifests; submit and write nothing.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the job, or with --print its text, as JSON.")
+        bool, option("--json", "Print the job, or with --print its text, as JSON.")
     ] = False,
 ) -> None:
     """Submit a benchmark to Slurm or Kubernetes: the config becomes one job that runs it over all
@@ -202,21 +175,11 @@ def submit(
     arguments = config_arguments(context, config)
     experiment = load_from_arguments(arguments, known_options=known_options(context)).experiment
     options = run.SubmitOptions(
-        run.JobOptions(nodes, time, gpus_per_node, cpus_per_task, image, job_name),
-        run.SlurmOptions(account, partition, qos, tuple(sbatch_options or ())),
-        run.KubernetesOptions(
-            namespace=namespace,
-            results_claim=results_claim,
-            token_secret=token_secret,
-            gpu_resource=gpu_resource,
-            rdma=tuple(rdma or ()),
-            shm_size=shm_size,
-            env=tuple(env or ()),
-            node_selector=tuple(node_selector or ()),
-            run_as_user=run_as_user,
-        ),
-        run.TrainJobOptions(runtime),
-        run.IndexedJobOptions(restarts),
+        _of(run.JobOptions, job),
+        _of(run.SlurmOptions, slurm),
+        _of(run.KubernetesOptions, kubernetes),
+        _of(run.TrainJobOptions, kubernetes),
+        _of(run.IndexedJobOptions, kubernetes),
     )
     run.check_carried(experiment)
     prepared = run.prepare(engine, experiment, options, output_dir)
@@ -231,11 +194,25 @@ def submit(
         else:
             typer.echo(rendered, nl=False)
         return
-    job = prepared.submit()
+    submitted = prepared.submit()
     if as_json:
-        print_json(json.dumps(asdict(job)))
+        print_json(json.dumps(asdict(submitted)))
     else:
-        typer.echo(job.job_id)
-    TERMINAL.note(f"Submitted job {job.job_id}. Results: {job.results}. Log: {job.log}")
+        typer.echo(submitted.job_id)
+    TERMINAL.note(
+        f"Submitted job {submitted.job_id}. Results: {submitted.results}. Log: {submitted.log}"
+    )
     if wait:
-        raise typer.Exit(run.follow(prepared, job, TERMINAL.note))
+        raise typer.Exit(run.follow(prepared, submitted, TERMINAL.note))
+
+
+def _of(kind: type[G], given: object) -> G:
+    """The options of a kind, from those that were given."""
+    values = {name: getattr(given, name) for name in inspect.signature(kind).parameters}
+    return kind(
+        **{
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+            if value is not None
+        }
+    )

@@ -29,7 +29,7 @@ from enum import IntEnum
 
 from pydantic import BaseModel
 
-from torchscale.features.cluster.nodes.strangers import Strangers
+from torchscale.features.cluster.nodes.unauthenticated import UnauthenticatedConnections
 from torchscale.util.text import one_line
 
 HANDSHAKE_SECONDS = 10.0
@@ -168,20 +168,23 @@ class Channel:
 
 
 async def accept(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, strangers: Strangers
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    token: bytes,
+    unauthenticated: UnauthenticatedConnections,
 ) -> tuple[Channel, Introduction]:
     """The first node's side of the handshake. Call it with a time limit.
 
     Args:
         reader, writer: The connection.
         token: Of the sweep.
-        strangers: Counts the connection until the other side has shown the token.
+        unauthenticated: Counts the connection until the other side has shown the token.
 
     Raises:
         ChannelError: the other side does not speak this protocol, or does not have the token.
         OSError, asyncio.IncompleteReadError: the connection is gone.
     """
-    with strangers.holding(writer) as is_known:
+    with unauthenticated.holding(writer) as is_known:
         hello = _parsed(await _read_short(reader))
         if hello.get("greeting") != _GREETING:
             raise ChannelError("it sent no torchscale handshake")
@@ -225,12 +228,15 @@ async def introduce(
 
 
 async def answer_pair(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, strangers: Strangers
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    token: bytes,
+    unauthenticated: UnauthenticatedConnections,
 ) -> None:
     """The listening side of :func:`reach_pair`: shows that it has the token, and closes. Whoever
     does not show it first gets no answer, from which the token could be guessed."""
     try:
-        with strangers.holding(writer):
+        with unauthenticated.holding(writer):
             question = await asyncio.wait_for(
                 reader.readexactly(_NONCE_BYTES + _MAC_BYTES), HANDSHAKE_SECONDS
             )

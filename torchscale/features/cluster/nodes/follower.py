@@ -41,13 +41,13 @@ from torchscale.features.cluster.nodes.messages import (
     Alive,
     AskClock,
     CheckStep,
-    Clock,
+    ClockReading,
     Collected,
     Description,
     End,
     Ended,
+    Farewell,
     FileFollows,
-    Finish,
     Inspect,
     Inspected,
     Join,
@@ -59,7 +59,7 @@ from torchscale.features.cluster.nodes.messages import (
     Unable,
 )
 from torchscale.features.cluster.nodes.network import UnresolvedError, listen, resolve
-from torchscale.features.cluster.nodes.strangers import Strangers
+from torchscale.features.cluster.nodes.unauthenticated import UnauthenticatedConnections
 from torchscale.version import __version__
 
 _RETRY_SECONDS = 1.0
@@ -75,9 +75,9 @@ class Follower:
     def __init__(
         self, cluster: Cluster, token: bytes, *, silent_seconds: float, version: str = __version__
     ) -> None:
-        self.orders: queue.Queue[Start | CheckStep | Finish] = queue.Queue()
-        """What the first node wants; :class:`Finish` is the last one, also where the connection is
-        lost."""
+        self.orders: queue.Queue[Start | CheckStep | Farewell] = queue.Queue()
+        """What the first node wants; :class:`Farewell` is the last one, also where the connection
+        is lost."""
         self._introduction = Introduction(
             cluster.node_rank, cluster.nodes, socket.gethostname(), version
         )
@@ -87,7 +87,7 @@ class Follower:
         self._channel: Channel | None = None
         self._is_closed = False
         self.lost = ""
-        self._strangers = Strangers()
+        self._unauthenticated = UnauthenticatedConnections()
         self._network = LoopThread("nodes")
 
     @property
@@ -200,7 +200,7 @@ class Follower:
                 return
             pair_server = listen(channel.local_address, 0)
             await self._network.serve(
-                lambda r, w: answer_pair(r, w, self._token, self._strangers), pair_server
+                lambda r, w: answer_pair(r, w, self._token, self._unauthenticated), pair_server
             )
             await channel.send(
                 Join(description=description, port=int(pair_server.getsockname()[1]))
@@ -233,7 +233,7 @@ class Follower:
     async def _take(self, channel: Channel, message: BaseModel) -> bool:
         """Answer a message, or hand it to the main thread. Returns whether it was the last one."""
         if isinstance(message, AskClock):
-            await channel.send(Clock(time=time.time()))
+            await channel.send(ClockReading(time=time.time()))
         elif isinstance(message, Reach):
             peers = message.peers
             results = await asyncio.gather(
@@ -251,11 +251,11 @@ class Follower:
             self._inspect = message
         elif isinstance(message, End):
             self._end = message
-        elif isinstance(message, Refused | Finish):
+        elif isinstance(message, Refused | Farewell):
             last = (
                 message
-                if isinstance(message, Finish)
-                else Finish(exit_code=int(ExitCode.UNABLE), reason=message.reason)
+                if isinstance(message, Farewell)
+                else Farewell(exit_code=int(ExitCode.UNABLE), reason=message.reason)
             )
             self.lost = self.lost or "the sweep is over"
             self.orders.put(last)
@@ -293,7 +293,7 @@ class Follower:
         if not self.lost:
             self.lost = reason
             text = f"the connection to node 0 at {self._cluster.master} was lost: {reason}"
-            self.orders.put(Finish(exit_code=int(ExitCode.UNABLE), reason=text))
+            self.orders.put(Farewell(exit_code=int(ExitCode.UNABLE), reason=text))
         if self._channel is not None:
             self._channel.abort()
 

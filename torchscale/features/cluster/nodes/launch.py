@@ -13,9 +13,9 @@ from torchscale.config.hidden import hidden_environment
 from torchscale.errors import MachineError
 from torchscale.features.cluster.nodes.follower import Follower
 from torchscale.features.cluster.nodes.leader import END_SECONDS, FILES_SECONDS, Leader
-from torchscale.features.cluster.nodes.members import RemoteLaunch
 from torchscale.features.cluster.nodes.messages import Ended, Start
 from torchscale.features.cluster.nodes.network import addresses, free_port
+from torchscale.features.cluster.nodes.remote_launch import RemoteLaunch
 from torchscale.launch.collect import collect_launch, node_file
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
 from torchscale.launch.hangs import inspect_hang

@@ -1,8 +1,8 @@
 """The first node's side of a sweep over nodes: who takes part, the launches that they run, the
 files that they send.
 
-The network is served in a thread of its own (:mod:`torchscale.features.cluster.nodes.leader_network`); everything
-here is called from the main thread. What both know is in :mod:`torchscale.features.cluster.nodes.roster`.
+The network is served in a thread of its own (``leader_network.py``); everything here is called from
+the main thread. What both know is in ``membership.py``.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from torchscale.features.cluster.nodes.leader_network import (
     LeaderNetwork,
 )
 from torchscale.features.cluster.nodes.loop import LoopThread
-from torchscale.features.cluster.nodes.members import Member, RemoteLaunch
+from torchscale.features.cluster.nodes.member import Member
+from torchscale.features.cluster.nodes.membership import Membership
 from torchscale.features.cluster.nodes.messages import (
     CheckStep,
     Description,
     End,
-    Finish,
+    Farewell,
     Inspect,
     Start,
 )
 from torchscale.features.cluster.nodes.network import listen
-from torchscale.features.cluster.nodes.roster import Roster
+from torchscale.features.cluster.nodes.remote_launch import RemoteLaunch
 from torchscale.launch.control import StopRequest
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.util.processes.subprocesses import wait_until
@@ -62,12 +63,12 @@ class Leader:
         self.description, self.nodes = description, nodes
         self.address = str(server.getsockname()[0])
         pair_server = listen(self.address, 0)
-        self._roster = Roster(nodes)
+        self._membership = Membership(nodes)
         self._orders = itertools.count(1)
         self._loop = LoopThread("nodes")
         self._network = LeaderNetwork(
             self._loop,
-            self._roster,
+            self._membership,
             token,
             description,
             self.address,
@@ -90,12 +91,13 @@ class Leader:
                 and ends.
         """
         wait_until(
-            lambda: stop.asked or self._roster.heard_of() >= self.nodes - 1, timeout_seconds=seconds
+            lambda: stop.asked or self._membership.heard_of() >= self.nodes - 1,
+            timeout_seconds=seconds,
         )
         if stop.asked:
             return
-        differing = self._roster.refused()
-        problems = differing or self._unreached(self._roster.present())
+        differing = self._membership.refused()
+        problems = differing or self._unreached(self._membership.present())
         if problems:
             what = (
                 "make them equal"
@@ -106,35 +108,35 @@ class Leader:
                 f"the nodes do not fit together, nothing was started: {'; '.join(problems)}",
                 hint=f"{what}, then start the command on every node again",
             )
-        self._roster.admit_all()
+        self._membership.admit_all()
 
     def admit_late(self) -> None:
         """Let nodes take part that have joined since :meth:`meet`; those that do not fit are
         refused."""
-        for member in self._roster.late():
-            problems = self._unreached([*self._roster.taking_part(), member])
+        for member in self._membership.late():
+            problems = self._unreached([*self._membership.taking_part(), member])
             if problems:
                 self._dismiss(member, "; ".join(problems))
             else:
-                self._roster.admit(member)
+                self._membership.admit(member)
 
     @property
     def available(self) -> int:
         """Nodes that can run a launch now, this one included."""
-        return 1 + len(self._roster.taking_part())
+        return 1 + len(self._membership.taking_part())
 
     def missing(self) -> tuple[str, ...]:
         """``node 2 did not join`` or ``node 1 (n2) was lost: …``, for every node that cannot run a
         launch."""
-        return self._roster.missing()
+        return self._membership.missing()
 
     def take_notes(self) -> list[str]:
         """What happened since the last call, a line each."""
-        return self._roster.take_notes()
+        return self._membership.take_notes()
 
     def layout(self, nodes: int, ranks: int) -> tuple[LaunchNode, ...]:
         """The nodes of a launch in order, this one first, with ``ranks`` ranks each."""
-        members = self._roster.taking_part()[: nodes - 1]
+        members = self._membership.taking_part()[: nodes - 1]
         first = LaunchNode(
             node_rank=0, hostname=self.hostname, address=self.address, first_rank=0, ranks=ranks
         )
@@ -201,7 +203,7 @@ class Leader:
         names: Callable[[LaunchNode], Mapping[str, Path]],
         order: Callable[[int, int], BaseModel],
     ) -> RemoteLaunch:
-        remote = self._roster.begin(next(self._orders), nodes, names)
+        remote = self._membership.begin(next(self._orders), nodes, names)
         for place, part in enumerate(remote.parts, start=1):
             self._loop.start(self._network.tell(part.member, order(remote.order, place)))
         return remote
@@ -222,7 +224,7 @@ class Leader:
     def forget(self, remote: RemoteLaunch, unfinished: str) -> None:
         """A launch is over: what still comes of it is ignored, and a node that has not sent its
         files by now is lost for the reason ``unfinished``."""
-        late = self._roster.finish(remote)
+        late = self._membership.finish(remote)
         for part in remote.parts:
             part.drop_file()
         for member in late:
@@ -230,8 +232,8 @@ class Leader:
 
     def close(self, exit_code: int, reason: str = "") -> None:
         """Tell every node that the sweep is over, and stop serving."""
-        members = self._roster.present()
-        farewell = Finish(exit_code=exit_code, reason=reason[:2000])
+        members = self._membership.present()
+        farewell = Farewell(exit_code=exit_code, reason=reason[:2000])
         with contextlib.suppress(
             TimeoutError
         ):  # whoever does not take it notices the closed connection

@@ -1,5 +1,5 @@
 """The first node's side of the connections to the others. Everything here runs in the network's
-thread; what it learns is in the roster."""
+thread; what it learns is in the membership."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from torchscale.features.cluster.nodes.channel import (
     reach_pair,
 )
 from torchscale.features.cluster.nodes.loop import LoopThread
-from torchscale.features.cluster.nodes.members import Member
+from torchscale.features.cluster.nodes.member import Member
+from torchscale.features.cluster.nodes.membership import Membership
 from torchscale.features.cluster.nodes.messages import (
     TO_LEADER,
     Alive,
     AskClock,
-    Clock,
+    ClockReading,
     Collected,
     Description,
     Ended,
+    Farewell,
     FileFollows,
-    Finish,
     Inspected,
     Join,
     Leaving,
@@ -49,8 +50,7 @@ from torchscale.features.cluster.nodes.preflight import (
     differences,
     first_of,
 )
-from torchscale.features.cluster.nodes.roster import Roster
-from torchscale.features.cluster.nodes.strangers import Strangers, address_of
+from torchscale.features.cluster.nodes.unauthenticated import UnauthenticatedConnections, address_of
 from torchscale.util.text import one_line
 
 ALIVE_SECONDS = 2.0
@@ -71,7 +71,7 @@ class LeaderNetwork:
     def __init__(
         self,
         network: LoopThread,
-        roster: Roster,
+        membership: Membership,
         token: bytes,
         description: Description,
         address: str,
@@ -79,10 +79,10 @@ class LeaderNetwork:
         silent_seconds: float,
         version: str,
     ) -> None:
-        self._network, self._roster, self._token = network, roster, token
+        self._network, self._membership, self._token = network, membership, token
         self._description, self._address = description, address
         self._silent_seconds, self._version = silent_seconds, version
-        self.strangers = Strangers()
+        self.unauthenticated = UnauthenticatedConnections()
         self.pair_port = 0
 
     async def serve(self, server: socket.socket, pair_server: socket.socket) -> None:
@@ -90,17 +90,19 @@ class LeaderNetwork:
         self.pair_port = int(pair_server.getsockname()[1])
         await self._network.serve(self._connected, server)
         await self._network.serve(
-            lambda r, w: answer_pair(r, w, self._token, self.strangers), pair_server
+            lambda r, w: answer_pair(r, w, self._token, self.unauthenticated), pair_server
         )
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its first byte to its end."""
         peer = address_of(writer)
         try:
-            handshake = accept(reader, writer, self._token, self.strangers)
+            handshake = accept(reader, writer, self._token, self.unauthenticated)
             channel, introduction = await asyncio.wait_for(handshake, HANDSHAKE_SECONDS)
         except (ChannelError, OSError, asyncio.IncompleteReadError, asyncio.TimeoutError) as error:
-            self._roster.note_stranger(peer, connection_ending(error, HANDSHAKE_SECONDS))
+            self._membership.note_refused_connection(
+                peer, connection_ending(error, HANDSHAKE_SECONDS)
+            )
             writer.transport.abort()
             return
         member = None
@@ -119,7 +121,7 @@ class LeaderNetwork:
             if member is not None:
                 self.lose(member, reason)
             else:
-                self._roster.refuse(
+                self._membership.refuse(
                     introduction,
                     f"node {introduction.node_rank} ({introduction.hostname}): {reason}",
                 )
@@ -137,7 +139,7 @@ class LeaderNetwork:
             return None
         message = TO_LEADER.validate_json(await self._next_message(channel))
         if isinstance(message, Unable):
-            self._roster.refuse(introduction, f"{label}: {message.reason}")
+            self._membership.refuse(introduction, f"{label}: {message.reason}")
             return None
         if not isinstance(message, Join):
             raise ChannelError("it did not join")
@@ -158,10 +160,10 @@ class LeaderNetwork:
         member = Member(
             introduction.node_rank, message.description, peer, message.port, channel, offset
         )
-        earlier = self._roster.enter(member)
+        earlier = self._membership.enter(member)
         if earlier is not None:
             name = f"{one_line(earlier.description.hostname)} ({earlier.address})"
-            self._roster.add_note(
+            self._membership.add_note(
                 f"{peer} was refused: node {member.node_rank} is here already, {name}"
             )
             await self.refuse(
@@ -176,10 +178,12 @@ class LeaderNetwork:
         """Why a node cannot take part, as far as its introduction says."""
         if introduction.version != self._version:
             return f"torchscale: {introduction.version}, {self._version} on {self._description.hostname}"
-        if introduction.nodes != self._roster.nodes:
-            return f"--nnodes: {introduction.nodes}, {self._roster.nodes} on {self._description.hostname}"
-        if not 0 < introduction.node_rank < self._roster.nodes:
-            return f"--node-rank: {introduction.node_rank}, expected 1 to {self._roster.nodes - 1}"
+        if introduction.nodes != self._membership.nodes:
+            return f"--nnodes: {introduction.nodes}, {self._membership.nodes} on {self._description.hostname}"
+        if not 0 < introduction.node_rank < self._membership.nodes:
+            return (
+                f"--node-rank: {introduction.node_rank}, expected 1 to {self._membership.nodes - 1}"
+            )
         return ""
 
     async def _converse(self, member: Member) -> None:
@@ -207,7 +211,7 @@ class LeaderNetwork:
             return
         if not isinstance(message, Inspected | Ended | FileFollows | Collected):
             return  # a sign of life
-        part = self._roster.running_part(member, message.order)
+        part = self._membership.running_part(member, message.order)
         if part is None:
             return  # of a launch that is over
         if isinstance(message, Inspected):
@@ -220,7 +224,7 @@ class LeaderNetwork:
             part.collect()
 
     def _take_data(self, member: Member, data: bytes) -> None:
-        part = self._roster.running_part(member)
+        part = self._membership.running_part(member)
         if part is not None:  # else of a launch that is over
             part.take_data(data)
 
@@ -246,7 +250,7 @@ class LeaderNetwork:
             message = TO_LEADER.validate_json(await self._next_message(channel))
             while isinstance(message, Alive):
                 message = TO_LEADER.validate_json(await self._next_message(channel))
-            if not isinstance(message, Clock):
+            if not isinstance(message, ClockReading):
                 raise ChannelError("it did not say what time it is")
             round_trip = time.monotonic() - begun
             offsets.append((round_trip, message.time - (sent + round_trip / 2)))
@@ -277,7 +281,7 @@ class LeaderNetwork:
             self.lose(member, connection_ending(error, self._silent_seconds))
 
     async def _refuse_node(self, channel: Channel, introduction: Introduction, reason: str) -> None:
-        self._roster.refuse(introduction, reason)
+        self._membership.refuse(introduction, reason)
         await self.refuse(channel, reason)
 
     async def refuse(self, channel: Channel, reason: str) -> None:
@@ -286,7 +290,7 @@ class LeaderNetwork:
             await channel.send(Refused(reason=reason[:2000]))
         await channel.close(CLOSE_SECONDS)
 
-    async def part_from(self, members: Iterable[Member], farewell: Finish) -> None:
+    async def part_from(self, members: Iterable[Member], farewell: Farewell) -> None:
         """Say farewell to nodes, all at the same time."""
 
         async def part(member: Member) -> None:
@@ -297,7 +301,7 @@ class LeaderNetwork:
 
     def lose(self, member: Member, reason: str, *, closes: bool = True) -> None:
         """A node is lost; its connection is closed at once unless it is told first."""
-        if self._roster.lose(member, reason) and closes:
+        if self._membership.lose(member, reason) and closes:
             member.channel.abort()
 
 

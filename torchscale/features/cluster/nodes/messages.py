@@ -89,7 +89,7 @@ class Alive(Frozen):
     type: Literal["alive"] = "alive"
 
 
-class Clock(Frozen):
+class ClockReading(Frozen):
     """Node → first node: its clock, in answer to :class:`AskClock`; seconds since the epoch."""
 
     type: Literal["clock"] = "clock"
@@ -254,7 +254,7 @@ class End(Frozen):
     at_once: bool = False
 
 
-class Finish(Frozen):
+class Farewell(Frozen):
     """First node → node: the sweep is over."""
 
     type: Literal["finish"] = "finish"
@@ -263,12 +263,21 @@ class Finish(Frozen):
 
 
 ToLeader = Annotated[
-    Join | Unable | Alive | Clock | Reached | Inspected | Ended | FileFollows | Collected | Leaving,
+    Join
+    | Unable
+    | Alive
+    | ClockReading
+    | Reached
+    | Inspected
+    | Ended
+    | FileFollows
+    | Collected
+    | Leaving,
     Field(discriminator="type"),
 ]
 """What the first node reads."""
 ToNode = Annotated[
-    Refused | Alive | AskClock | Reach | Start | CheckStep | Inspect | End | Finish,
+    Refused | Alive | AskClock | Reach | Start | CheckStep | Inspect | End | Farewell,
     Field(discriminator="type"),
 ]
 """What the other nodes read."""

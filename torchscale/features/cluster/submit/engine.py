@@ -106,7 +106,7 @@ class SubmittedJob:
 
 
 @dataclass(frozen=True)
-class JobState:
+class SubmittedState:
     """How a job is.
 
     Attributes:
@@ -146,7 +146,7 @@ class Engine(Protocol):
             MachineError: the scheduler cannot be reached, or refuses the job.
         """
 
-    def state(self, job: SubmittedJob) -> JobState:
+    def state(self, job: SubmittedJob) -> SubmittedState:
         """Ask once how the job is; bounded.
 
         Raises:

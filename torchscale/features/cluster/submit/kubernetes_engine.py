@@ -10,9 +10,9 @@ from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, UsageError
 from torchscale.features.cluster.submit import kubectl
 from torchscale.features.cluster.submit.engine import (
-    JobState,
     SubmitOptions,
     SubmittedJob,
+    SubmittedState,
     check_counts,
     job_name,
     take_secrets,
@@ -165,12 +165,12 @@ class KubernetesEngine:
             f"kubectl logs{where} --selector {INSTANCE_LABEL}={job.name} --prefix --follow",
         )
 
-    def state(self, job: SubmittedJob) -> JobState:
+    def state(self, job: SubmittedJob) -> SubmittedState:
         """The job's end, or its pods and what they wait for."""
         found = kubectl.job_of(self._resource, job.job_id, self.job.namespace)
         if found.exists and found.end is None:
-            return JobState(found.text)
-        return JobState(found.text, self._exit_code(found))
+            return SubmittedState(found.text)
+        return SubmittedState(found.text, self._exit_code(found))
 
     def _exit_code(self, found: kubectl.ClusterJob) -> int:
         """Exit code of node 0's benchmark. A job that failed, or is gone, has not succeeded

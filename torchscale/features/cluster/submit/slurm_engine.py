@@ -10,9 +10,9 @@ from torchscale.config.dump import to_yaml
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, OutputError
 from torchscale.features.cluster.submit.engine import (
-    JobState,
     SubmitOptions,
     SubmittedJob,
+    SubmittedState,
     check_counts,
     job_name,
     take_secrets,
@@ -111,7 +111,7 @@ class SlurmEngine:
         job_id = submit_script(script, {**os.environ, **self._secrets})
         return SubmittedJob(job_id, str(self.job.directory), str(state / f"slurm-{job_id}.out"))
 
-    def state(self, job: SubmittedJob) -> JobState:
+    def state(self, job: SubmittedJob) -> SubmittedState:
         """Slurm's word for the state, and how many launches the run folder has."""
         state = job_state(job.job_id)
         launches = len(list(self.job.directory.glob("cells/*/launch-*/record.json")))
@@ -119,7 +119,7 @@ class SlurmEngine:
         exit_code = None
         if state is None or state in _ENDED:
             exit_code = self._exit_code(job.job_id)
-        return JobState(text, exit_code)
+        return SubmittedState(text, exit_code)
 
     def _exit_code(self, job_id: str) -> int:
         """What the first node left."""

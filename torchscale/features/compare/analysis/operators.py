@@ -36,6 +36,11 @@ class OperatorChange:
     after: OperatorUse
 
     @property
+    def calls(self) -> tuple[float, float]:
+        """How often it is called in a step of each side."""
+        return self.before.count, self.after.count
+
+    @property
     def seconds(self) -> float:
         """How much longer it takes in a step of the other side."""
         return self.after.seconds - self.before.seconds

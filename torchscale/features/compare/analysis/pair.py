@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from torchscale.analysis.stats.ratios import LogRatio
-from torchscale.analysis.summary.conditions import Disturbance
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.bounds import Basis, Bounds
+from torchscale.features.compare.export_schema import Disturbance
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State

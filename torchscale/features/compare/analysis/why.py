@@ -30,7 +30,8 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import Session
 from torchscale.schema.run.result_set import ResultCell
 from torchscale.schema.run.step_parts import OutsidePart, StepPart, StepParts
-from torchscale.util.optional import complete
+from torchscale.util.interval_text import finite
+from torchscale.util.optional import complete, optional
 
 LEVEL = 0.05
 """Of the probability that any part is called clear where none differs (Holm)."""
@@ -56,6 +57,11 @@ class Disturbance:
     conditions: tuple[str, ...] = ()
     least: float = 0.0
     most: float = 0.0
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """Both, as files have them: ``None`` where nothing bounds it."""
+        return finite(self.least), finite(self.most)
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,11 @@ class Probe:
     gradient_bytes: tuple[float, float] | None = None
     buckets: tuple[float, float] | None = None
     link: MeanDifference | None = None
+
+    @property
+    def link_seconds(self) -> tuple[float, float] | None:
+        """``link`` on each side."""
+        return optional(lambda one: (one.before, one.after), self.link)
 
 
 @dataclass(frozen=True)

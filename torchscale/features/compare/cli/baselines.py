@@ -5,23 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from torchscale.cli.options import BaselinesOption
 from torchscale.cli.output import note, print_json, result_console
+from torchscale.cli.parameters import argument, option
 
 
 def baselines(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="Show this one. Default: the list.", show_default=False
-        ),
+        str | None, argument("NAME", "Show this one. Default: the list.", show_default=False)
     ] = None,
     directory: BaselinesOption = Path("baselines"),
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: the list, or the whole file.")
-    ] = False,
+    as_json: Annotated[bool, option("--json", "Print JSON: the list, or the whole file.")] = False,
 ) -> None:
     """List the results that [bold]compare --save[/bold] kept under a name, or show one: where and
     when it was measured, each cell with its launches. One that cannot be read is named as such.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ from torchscale.cli.output import (
     result_console,
     status,
 )
+from torchscale.cli.parameters import argument, option
 from torchscale.cli.parsing import is_price, listed, members, number, share
 from torchscale.cli.rendering import chosen_formats, refuse_two_documents, write_rendered
 from torchscale.config.choices import Accept, CompareFormat, FailOn, MatchKey, Metric
@@ -27,134 +29,146 @@ if TYPE_CHECKING:
     from torchscale.features.compare.sections.document import ComparisonReport
 
 
+@dataclass(frozen=True)
+class _RuleOptions:
+    """What is compared, and what decides."""
+
+    threshold: Annotated[
+        str, option("--threshold", "Smaller changes count as equal: 2% or 0.02.")
+    ] = "2%"
+    fail_on: Annotated[
+        FailOn | None,
+        option(
+            "--fail-on",
+            "What gives exit code 1. regression: something is worse, failed or was not "
+            "measured, or all is unclear and a loss of 25 % is not excluded; unclear: also "
+            "any unclear cell; never. Default: regression; with --cost never.",
+        ),
+    ] = None
+    metrics: Annotated[
+        Several,
+        option(
+            "--metric -m NAME,…",
+            "What decides: throughput, step-p95, memory, energy, cost, busbw, compute, copy, "
+            "save, load, stop, stop-async. Default: speed (throughput, busbw, compute, copy, "
+            "save, load).",
+        ),
+    ] = None
+    match: Annotated[
+        list[str] | None,
+        option(
+            "--match KEYS",
+            "Compare cells that are equal in these, whatever else differs: model, batch, "
+            "global_batch, devices, precision, strategy, scaling, optimizer, data. With "
+            "commas, or several times.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class _ReferenceOptions:
+    """What the others are compared with."""
+
+    reference: Annotated[
+        str | None,
+        option(
+            "--reference",
+            "Name of the side to compare with. Default: the first, or the oldest run.",
+        ),
+    ] = None
+    against: Annotated[
+        str | None,
+        option(
+            "--against WHICH",
+            "Take the reference from earlier runs: last (the newest before A), main (the "
+            "newest whose git branch is main or master), median-of-N (over the last N).",
+        ),
+    ] = None
+    history: Annotated[
+        Path | None,
+        option(
+            "--history FILE|DIR",
+            "Where --against looks, and runs by name that are not here: a file of `torchscale "
+            "history --db`, or a directory with run folders. Default of --against: the "
+            "directory that holds A.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class _SaveOptions:
+    """Keeping a result under a name."""
+
+    save: Annotated[
+        str | None,
+        option(
+            "--save NAME",
+            "Keep A under this name instead, to compare with later: one JSON file that can be "
+            "committed.",
+        ),
+    ] = None
+    replace: Annotated[
+        bool, option("--replace", "With --save: overwrite a baseline of that name.")
+    ] = False
+    baselines: BaselinesOption = Path("baselines")
+
+
 def compare(
     context: typer.Context,
     sources: Annotated[
         list[str],
-        typer.Argument(
-            metavar="A B [C ...]",
-            help="Runs by name or directory, a directory that holds several, record.json files, or "
+        argument(
+            "A B [C ...]",
+            "Runs by name or directory, a directory that holds several, record.json files, or "
             "baselines by file or name; with --why also two folders of recordings. A is the "
             "reference; of a directory of runs the oldest.",
         ),
     ],
     why: Annotated[
         bool,
-        typer.Option(
+        option(
             "--why",
-            help="Split the difference of each training cell's mean step into parts that add up, "
-            "with what changed beside it and the likeliest cause; of recordings also by operator.",
+            "Split the difference of each training cell's mean step into parts that add up, "
+            "with what changed beside it and the likeliest cause; of recordings also by "
+            "operator.",
         ),
     ] = False,
     cost: Annotated[
         list[str] | None,
-        typer.Option(
-            "--cost",
-            help="Price of a device and hour: one for all sides, or one for each: --cost 3.00 5.50",
-            metavar="PRICE",
+        option(
+            "--cost PRICE",
+            "Price of a device and hour: one for all sides, or one for each: --cost 3.00 5.50",
         ),
     ] = None,
-    threshold: Annotated[
-        str, typer.Option("--threshold", help="Smaller changes count as equal: 2% or 0.02.")
-    ] = "2%",
-    fail_on: Annotated[
-        FailOn | None,
-        typer.Option(
-            "--fail-on",
-            help="What gives exit code 1. regression: something is worse, failed or was not "
-            "measured, or all is unclear and a loss of 25 % is not excluded; unclear: also any "
-            "unclear cell; never. Default: regression; with --cost never.",
-        ),
-    ] = None,
-    metrics: Annotated[
-        Several,
-        typer.Option(
-            "--metric",
-            "-m",
-            metavar="NAME,…",
-            help="What decides: throughput, step-p95, memory, energy, cost, busbw, compute, copy, save, "
-            "load, stop, stop-async. Default: speed (throughput, busbw, compute, copy, save, load).",
-        ),
-    ] = None,
-    match: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--match",
-            help="Compare cells that are equal in these, whatever else differs: model, batch, "
-            "global_batch, devices, precision, strategy, scaling, optimizer, data. With commas, or "
-            "several times.",
-            metavar="KEYS",
-        ),
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            "--reference",
-            help="Name of the side to compare with. Default: the first, or the oldest run.",
-        ),
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            "--against",
-            metavar="WHICH",
-            help="Take the reference from earlier runs: last (the newest before A), main (the "
-            "newest whose git branch is main or master), median-of-N (over the last N).",
-        ),
-    ] = None,
-    history: Annotated[
-        Path | None,
-        typer.Option(
-            "--history",
-            metavar="FILE|DIR",
-            help="Where --against looks, and runs by name that are not here: a file of `torchscale "
-            "history --db`, or a directory with run folders. Default of --against: the directory "
-            "that holds A.",
-        ),
-    ] = None,
+    *,
+    rules: _RuleOptions,
+    earlier: _ReferenceOptions,
     accept: Annotated[
         Several,
-        typer.Option(
-            "--accept",
-            metavar="WHAT,…",
-            help="Let pass: missing (a side measured less than the reference), unclear (all is "
+        option(
+            "--accept WHAT,…",
+            "Let pass: missing (a side measured less than the reference), unclear (all is "
             "unclear), flags (only one side was contended or throttled), versions (devices, "
             "precisions or versions of torch differ).",
         ),
     ] = None,
     formats: Annotated[
         Several,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="NAME,…",
-            help="terminal, html, pdf, md, json. Default: by the suffix of --output, else terminal",
+        option(
+            "--format -f NAME,…",
+            "terminal, html, pdf, md, json. Default: by the suffix of --output, else terminal",
         ),
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="File, or - for standard output. Default: comparison.<format> here; standard "
+        option(
+            "--output -o FILE",
+            "File, or - for standard output. Default: comparison.<format> here; standard "
             "output for md or json alone",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
-    save: Annotated[
-        str | None,
-        typer.Option(
-            "--save",
-            metavar="NAME",
-            help="Keep A under this name instead, to compare with later: one JSON file that can "
-            "be committed.",
-        ),
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="With --save: overwrite a baseline of that name.")
-    ] = False,
-    baselines: BaselinesOption = Path("baselines"),
+    as_json: Annotated[bool, option("--json", "Print the comparison as JSON.")] = False,
+    keep: _SaveOptions,
 ) -> None:
     """Compare results cell by cell and overall, with 95 % intervals.
 
@@ -185,15 +199,15 @@ def compare(
     from torchscale.features.compare import compare as run  # noqa: PLC0415 - `--help` does not need it
     from torchscale.features.compare import recordings as recorded  # noqa: PLC0415
 
-    if save is not None:
-        _save(context, save, sources, baselines, replace=replace, as_json=as_json)
+    if keep.save is not None:
+        _save(context, keep.save, sources, keep, as_json=as_json)
         return
-    if replace:
+    if keep.replace:
         raise UsageError(
             "--replace is for --save", hint="torchscale compare RUN --save NAME --replace"
         )
     accepted = _accepted(accept)
-    gated_by = _gated_by(fail_on, with_prices=bool(cost))
+    gated_by = _gated_by(rules.fail_on, with_prices=bool(cost))
     if Accept.UNCLEAR in accepted and gated_by is FailOn.UNCLEAR:
         raise UsageError(
             f"--accept unclear contradicts --fail-on {gated_by.value}", hint="leave one of them out"
@@ -209,18 +223,18 @@ def compare(
     comparison = run.compare_sources(
         paths,
         run.Rules(
-            share("--threshold", threshold),
-            tuple(members("--metric", metrics, Metric)),
+            share("--threshold", rules.threshold),
+            tuple(members("--metric", rules.metrics, Metric)),
             Accept.VERSIONS in accepted,
-            _match_keys(match),
+            _match_keys(rules.match),
             Accept.FLAGS in accepted,
-            against,
-            history,
+            earlier.against,
+            earlier.history,
             why,
         ),
-        reference=reference,
+        reference=earlier.reference,
         prices=prices,
-        baselines=baselines,
+        baselines=keep.baselines,
         observer=TERMINAL,
     )
     _show(comparison, chosen, output, as_json=as_json)
@@ -301,9 +315,8 @@ def _save(
     context: typer.Context,
     name: str,
     sources: list[str],
-    baselines: Path,
+    keep: _SaveOptions,
     *,
-    replace: bool,
     as_json: bool,
 ) -> None:
     """Keep one source under a name.
@@ -327,7 +340,9 @@ def _save(
             raise UsageError(
                 f"{parameter.opts[0]} is for a comparison, and --save {name} makes none"
             )
-    saved = save(name, sources[0], baselines=baselines, replace=replace, observer=TERMINAL)
+    saved = save(
+        name, sources[0], baselines=keep.baselines, replace=keep.replace, observer=TERMINAL
+    )
     cells = len(saved.results.cells)
     if as_json:
         content = {

@@ -9,6 +9,7 @@ import typer
 
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, message_console, print_json, result_console, status
+from torchscale.cli.parameters import argument, option
 from torchscale.cli.parsing import listed, members, share
 from torchscale.cli.rendering import refuse_two_documents, write_rendered
 from torchscale.config.choices import Accept, Metric
@@ -18,54 +19,41 @@ from torchscale.errors import UsageError
 def history(
     directories: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[DIR ...]",
-            help="Run folders, or directories that hold some at any depth. Default: results, or "
+        argument(
+            "[DIR ...]",
+            "Run folders, or directories that hold some at any depth. Default: results, or "
             "what --db holds.",
         ),
     ] = None,
     db: Annotated[
         Path | None,
-        typer.Option(
-            "--db",
-            metavar="FILE",
-            help="History to keep: one SQLite file, created if need be. Runs in DIR are added to "
+        option(
+            "--db FILE",
+            "History to keep: one SQLite file, created if need be. Runs in DIR are added to "
             "it; without DIR it is only read. Default: nothing is kept.",
         ),
     ] = None,
     metrics: Annotated[
         Several,
-        typer.Option(
-            "--metric",
-            "-m",
-            metavar="NAME,…",
-            help="What to follow: throughput, step-p95, memory, energy, busbw, compute, copy, save, "
-            "load, stop, stop-async. Default: speed (throughput, busbw, compute, copy, save, load), "
-            "and the peak of memory cells.",
+        option(
+            "--metric -m NAME,…",
+            "What to follow: throughput, step-p95, memory, energy, busbw, compute, copy, "
+            "save, load, stop, stop-async. Default: speed (throughput, busbw, compute, copy, "
+            "save, load), and the peak of memory cells.",
         ),
     ] = None,
     threshold: Annotated[
-        str,
-        typer.Option(
-            "--threshold", help="A level that is worse by less is no regression: 2% or 0.02."
-        ),
+        str, option("--threshold", "A level that is worse by less is no regression: 2% or 0.02.")
     ] = "2%",
     accept: Annotated[
-        Several,
-        typer.Option(
-            "--accept", metavar="flags", help="flags: count contended and throttled runs too."
-        ),
+        Several, option("--accept flags", "flags: count contended and throttled runs too.")
     ] = None,
     fail_on_regression: Annotated[
         bool,
-        typer.Option(
-            "--fail-on-regression", help="Exit code 1 if the newest level of a series is worse."
-        ),
+        option("--fail-on-regression", "Exit code 1 if the newest level of a series is worse."),
     ] = False,
-    html: Annotated[
-        str | None, typer.Option("--html", metavar="FILE", help="Write a page with all trends.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    html: Annotated[str | None, option("--html FILE", "Write a page with all trends.")] = None,
+    as_json: Annotated[bool, option("--json", "Print JSON.")] = False,
 ) -> None:
     """Follow results over many runs: the newest figure of each cell, where its level changed, since
     which run, and what else changed then (driver, commit, host, versions, settings).

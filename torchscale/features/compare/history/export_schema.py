@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import TypeAdapter
+from pydantic import AliasPath, Field, TypeAdapter
 
 from torchscale.config.choices import Metric
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export, PublishedDocument
@@ -31,14 +31,14 @@ class HistoryPointExport(Export):
 
     run: int
     """Index in ``runs``."""
-    level: float
+    level: float = Field(validation_alias=AliasPath("figure", "level"))
     """Geometric mean over launches."""
-    low: float | None
+    low: float | None = Field(validation_alias=AliasPath("figure", "low"))
     """95 % interval of ``level`` from launch to launch; null with one launch."""
-    high: float | None
-    launches: int
-    state: State
-    flags: tuple[str, ...]
+    high: float | None = Field(validation_alias=AliasPath("figure", "high"))
+    launches: int = Field(validation_alias=AliasPath("figure", "launches"))
+    state: State = Field(validation_alias=AliasPath("outcome", "state"))
+    flags: tuple[str, ...] = Field(validation_alias=AliasPath("outcome", "flags"))
     left_out: str
     """Why it counts in no level: ``contended``, ``throttled`` or a state; empty where it counts."""
 
@@ -47,25 +47,25 @@ class HistoryDifferenceExport(Export):
     """Something of machine, software or settings that changed with a level."""
 
     what: str
-    before: str
+    before: str = Field(validation_alias=AliasPath("values", 0))
     """Empty where it was absent."""
-    after: str
+    after: str = Field(validation_alias=AliasPath("values", 1))
 
 
 class ChangePointExport(Export):
     """A change of level."""
 
-    since: str
+    since: str = Field(validation_alias=AliasPath("first", "measured_at"))
     """When the first run of the new level was measured: UTC, ISO 8601."""
     last_before: int
     """Index in ``runs``: the last one of the level before."""
     first_after: int
-    ratio: float
+    ratio: float = Field(validation_alias=AliasPath("ratio", "value"))
     """Level after ÷ level before, geometric means over runs."""
-    interval: tuple[float, float] | None
+    interval: tuple[float, float] | None = Field(validation_alias=AliasPath("ratio", "interval"))
     """95 % of ``ratio``, from run to run."""
-    runs_before: int
-    runs_after: int
+    runs_before: int = Field(validation_alias=AliasPath("runs", 0))
+    runs_after: int = Field(validation_alias=AliasPath("runs", 1))
     worse: bool
     differences: tuple[HistoryDifferenceExport, ...]
     commands: tuple[str, ...]
@@ -75,11 +75,11 @@ class ChangePointExport(Export):
 class TrendExport(Export):
     """One figure of one cell on one kind of device."""
 
-    cell_id: str
+    cell_id: str = Field(validation_alias=AliasPath("cell", "id"))
     label: str
     device: str
-    metric: Metric
-    detail: str
+    metric: Metric = Field(validation_alias=AliasPath("metric", "metric"))
+    detail: str = Field(validation_alias=AliasPath("metric", "detail"))
     """Which of several figures of the metric; empty where there is one."""
     points: tuple[HistoryPointExport, ...]
     changes: tuple[ChangePointExport, ...]
@@ -104,7 +104,7 @@ class HistoryExport(Export):
     """A sentence on each run folder that was not added."""
 
 
-PUBLISHED = PublishedDocument(
+DOCUMENT = PublishedDocument(
     TypeAdapter(HistoryExport),
     RESULTS_SCHEMA_VERSION,
     "torchscale history",

@@ -26,7 +26,6 @@ from torchscale.report.document import (
     Chart,
     ChartGrid,
     ChartSeries,
-    Column,
     Document,
     Headline,
     KeyFigure,
@@ -34,13 +33,13 @@ from torchscale.report.document import (
     Paragraph,
     Section,
     Status,
-    Table,
     TableValue,
     Tone,
     chart_name,
     shortened,
 )
 from torchscale.report.sections.charts import whiskers
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.util.units import format_percent, parse_moment
 from torchscale.util.words import plural
 
@@ -176,34 +175,29 @@ def _details_anchor(report: HistoryReport) -> str:
 
 
 def _changes_section(report: HistoryReport) -> Section:
-    rows = tuple(
-        (
-            TableValue(shortened(trend_label(trend))),
-            TableValue(format_since(change), change.first.measured_at),
-            _change_value(change),
-            TableValue(_verdict(change)),
-            TableValue(f"{change.runs[0]} | {change.runs[1]}"),
-            TableValue(shortened(f"{change.last.run.name} → {change.first.run.name}")),
-            TableValue("; ".join(difference_texts(change)) or "nothing that is recorded"),
-        )
-        for trend, change in report.changes
-    )
-    if not rows:
+    if not report.changes:
         return Section("Changes of level", "changes", ())
-    columns = (
-        Column("series", identifies=True, prose=True),
-        Column("since (UTC)"),
-        Column("change (95 % interval)", numeric=True),
-        Column("verdict"),
-        Column("runs before | after", numeric=True),
-        Column("between", prose=True),
-        Column("what changed between these two", prose=True),
+    columns: tuple[ColumnOf[tuple[Trend, ChangePoint]], ...] = (
+        ColumnOf("series", lambda row: shortened(trend_label(row[0])), identifies=True, prose=True),
+        ColumnOf(
+            "since (UTC)", lambda row: TableValue(format_since(row[1]), row[1].first.measured_at)
+        ),
+        ColumnOf("change (95 % interval)", lambda row: _change_value(row[1]), numeric=True),
+        ColumnOf("verdict", lambda row: "worse" if row[1].worse else "better"),
+        ColumnOf("runs before | after", lambda row: "{} | {}".format(*row[1].runs), numeric=True),
+        ColumnOf("between", lambda row: _ends(row[1]), prose=True),
+        ColumnOf(
+            "what changed between these two",
+            lambda row: "; ".join(difference_texts(row[1])) or "nothing that is recorded",
+            prose=True,
+        ),
     )
+    table = table_of("Newest first", columns, report.changes, searchable=True)
     text = (
         "What changed between the two runs is a candidate cause, not a proven one: to be sure, "
         "change one of them back, measure, and compare."
     )
-    blocks: list[Block] = [Table("Newest first", columns, rows, searchable=True), Paragraph(text)]
+    blocks: list[Block] = [table, Paragraph(text)]
     commands = [
         command
         for _, change in report.changes[:_MAX_COMMANDS]
@@ -224,51 +218,43 @@ def _change_value(change: ChangePoint | None) -> TableValue:
     return TableValue(format_change_point(change), change.ratio.value - 1, tone)
 
 
-def _verdict(change: ChangePoint) -> str:
-    if change.worse:
-        return "worse"
-    return "better"
+def _ends(change: ChangePoint) -> str:
+    return shortened(f"{change.last.run.name} → {change.first.run.name}")
 
 
 def _series_section(report: HistoryReport) -> Section:
-    columns = (
-        Column("series", identifies=True, prose=True),
-        Column("device", optional=True, prose=True),
-        Column("newest", numeric=True),
-        Column("level", numeric=True),
-        Column("since (UTC)"),
-        Column("last change", numeric=True),
-        Column("runs", numeric=True),
-        Column("left out", numeric=True, optional=True),
-    )
-    rows = tuple(_series_row(trend) for trend in report.trends)
-    if not rows:
+    if not report.trends:
         return Section("Series", "series", ())
-    return Section(
-        "Series", "series", (Table("All series", columns, rows, searchable=True).compact(),)
+    columns: tuple[ColumnOf[Trend], ...] = (
+        ColumnOf("series", lambda one: shortened(trend_label(one)), identifies=True, prose=True),
+        ColumnOf("device", lambda one: shortened(one.device), optional=True, prose=True),
+        ColumnOf("newest", lambda one: _level(one, one.points[-1:]), numeric=True),
+        ColumnOf("level", lambda one: _level(one, one.segments[-1]), numeric=True),
+        ColumnOf("since (UTC)", _since),
+        ColumnOf("last change", lambda one: _change_value(one.newest_change), numeric=True),
+        ColumnOf("runs", lambda one: len(one.counted), "{:,}".format),
+        ColumnOf(
+            "left out",
+            lambda one: len(one.points) - len(one.counted),
+            "{:,}".format,
+            optional=True,
+        ),
     )
+    table = table_of("All series", columns, report.trends, searchable=True)
+    return Section("Series", "series", (table.compact(),))
 
 
-def _series_row(trend: Trend) -> tuple[TableValue, ...]:
-    change = trend.newest_change
-    newest = trend.points[-1].figure.level
+def _level(trend: Trend, points: Sequence[Point]) -> TableValue:
+    if not points:
+        return DASH
+    mean = geometric_mean([point.figure.level for point in points])
+    return TableValue(level_text(trend, mean), mean)
+
+
+def _since(trend: Trend) -> TableValue:
     segment = trend.segments[-1]
-    level, first = DASH, ""
-    if segment:
-        mean = geometric_mean([point.figure.level for point in segment])
-        level = TableValue(level_text(trend, mean), mean)
-        first = segment[0].measured_at
-    left_out = len(trend.points) - len(trend.counted)
-    return (
-        TableValue(shortened(trend_label(trend))),
-        TableValue(shortened(trend.device)),
-        TableValue(level_text(trend, newest), newest),
-        level,
-        TableValue(first[:16].replace("T", " "), first),
-        _change_value(change),
-        TableValue(f"{len(trend.counted):,}", len(trend.counted)),
-        TableValue(f"{left_out:,}", left_out),
-    )
+    first = segment[0].measured_at if segment else ""
+    return TableValue(first[:16].replace("T", " "), first)
 
 
 def _charts_section(report: HistoryReport) -> Section:

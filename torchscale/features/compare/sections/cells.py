@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.pair import (
     CellComparison,
@@ -27,16 +28,15 @@ from torchscale.features.compare.text.comparison import (
 from torchscale.report.document import (
     Block,
     Bullets,
-    Column,
     Paragraph,
     Section,
     Table,
     TableValue,
     Tone,
     caution_where,
-    optional_value,
     shortened,
 )
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.util.words import plural
 
 _MAX_BRIEF_ROWS = 15
@@ -51,21 +51,10 @@ def compared_cells_section(pairs: Sequence[Pair]) -> Section:
     blocks: list[Block] = []
     for pair in pairs:
         names = (shortened(pair.reference.name), shortened(pair.other.name))
-        columns = (
-            Column("cell", prose=True),
-            Column("metric"),
-            Column(names[0], True),
-            Column(names[1], True),
-            Column("change", True),
-            Column("95 % interval", True),
-            Column("p, corrected", True),
-            Column("launches", True),
-            Column("verdict"),
-            Column("warnings"),
-        )
-        rows = tuple(_row(cell, change) for cell in pair.cells for change in cell.changes)
+        rows = [(cell, change) for cell in pair.cells for change in cell.changes]
         if rows:
-            blocks.append(Table(f"{names[1]} against {names[0]}", columns, rows, searchable=True))
+            caption = f"{names[1]} against {names[0]}"
+            blocks.append(table_of(caption, _columns(names), rows, searchable=True))
         others = [cell for cell in pair.cells if cell.outcome is not Outcome.COMPARED]
         if others:
             blocks.append(_others_table(others, names))
@@ -98,20 +87,11 @@ def deciding_cells_section(
     blocks: list[Block] = []
     for pair in pairs:
         names = (shortened(pair.reference.name), shortened(pair.other.name))
-        columns = (
-            Column("cell", prose=True),
-            Column("metric"),
-            Column(names[0], True),
-            Column(names[1], True),
-            Column("change", True),
-            Column("95 % interval", True),
-            Column("verdict"),
-        )
         changes = shown_changes(pair, metrics, with_cost=with_cost)
         changes.sort(key=lambda found: found[1].verdict is not Verdict.WORSE)
-        rows = tuple(_brief_row(cell, change) for cell, change in changes[:_MAX_BRIEF_ROWS])
-        if rows:
-            blocks.append(Table(f"{names[1]} against {names[0]}", columns, rows))
+        if changes:
+            columns, rows = _columns(names, brief=True), changes[:_MAX_BRIEF_ROWS]
+            blocks.append(table_of(f"{names[1]} against {names[0]}", columns, rows))
         others = [cell for cell in pair.cells if cell.outcome is not Outcome.COMPARED]
         if others:
             blocks.append(_others_table(others[:_MAX_BRIEF_ROWS], names))
@@ -133,36 +113,44 @@ def shown_changes(
     return changes
 
 
-def _brief_row(cell: CellComparison, change: Change) -> tuple[TableValue, ...]:
+def _columns(
+    names: tuple[str, str], *, brief: bool = False
+) -> tuple[ColumnOf[tuple[CellComparison, Change]], ...]:
     return (
-        TableValue(comparison_label(cell)),
-        TableValue(metric_label(change.metric, change.detail)),
-        TableValue(format_level(change.metric, change.before), change.before),
-        TableValue(format_level(change.metric, change.after), change.after),
-        TableValue(format_ratio_change(change.ratio), change.ratio.value - 1),
-        TableValue(change_ends(change)),
-        verdict_value(change),
+        ColumnOf("cell", lambda row: comparison_label(row[0]), prose=True),
+        ColumnOf("metric", lambda row: metric_label(row[1].metric, row[1].detail)),
+        ColumnOf(names[0], lambda row: _level(row[1].metric, row[1].before), numeric=True),
+        ColumnOf(names[1], lambda row: _level(row[1].metric, row[1].after), numeric=True),
+        ColumnOf("change", lambda row: ratio_value(row[1].ratio), numeric=True),
+        ColumnOf("95 % interval", lambda row: change_ends(row[1]), numeric=True),
+        ColumnOf("p, corrected", lambda row: row[1].adjusted_p, format_p, shown=not brief),
+        ColumnOf("launches", lambda row: _launches(row[1]), numeric=True, shown=not brief),
+        ColumnOf("verdict", lambda row: verdict_value(row[1])),
+        ColumnOf("warnings", lambda row: _warnings(row[0]), shown=not brief),
     )
 
 
-def _row(cell: CellComparison, change: Change) -> tuple[TableValue, ...]:
-    *brief, verdict = _brief_row(cell, change)
-    return (
-        *brief,
-        optional_value(change.adjusted_p, format_p),
-        TableValue(_launches(change), min(change.launches)),
-        verdict,
-        TableValue(", ".join(cell.flags), None, caution_where(cell.flags)),
-    )
+def _level(metric: Metric, value: float) -> TableValue:
+    return TableValue(format_level(metric, value), value)
 
 
-def _launches(change: Change) -> str:
+def ratio_value(ratio: LogRatio) -> TableValue:
+    """A ratio as a change."""
+    return TableValue(format_ratio_change(ratio), ratio.value - 1)
+
+
+def _warnings(cell: CellComparison) -> TableValue:
+    return TableValue(", ".join(cell.flags), None, caution_where(cell.flags))
+
+
+def _launches(change: Change) -> TableValue:
     """``3, 3``, or ``6 in 2 sessions, 3``."""
     sides = zip(change.launches, change.sessions, strict=True)
-    return ", ".join(
+    text = ", ".join(
         f"{launches} in {sessions} sessions" if sessions > 1 else str(launches)
         for launches, sessions in sides
     )
+    return TableValue(text, min(change.launches))
 
 
 def verdict_value(one: Change | Overall) -> TableValue:
@@ -171,16 +159,15 @@ def verdict_value(one: Change | Overall) -> TableValue:
 
 
 def _others_table(cells: Sequence[CellComparison], names: tuple[str, str]) -> Table:
+    columns: tuple[ColumnOf[CellComparison], ...] = (
+        ColumnOf("cell", lambda one: result_label(one.cell), prose=True),
+        ColumnOf("outcome", lambda one: _outcome(one.outcome)),
+        ColumnOf("why", lambda one: format_outcome(one, names), prose=True),
+    )
+    caption = f"Cells without a comparison, {names[1]} against {names[0]}"
+    return table_of(caption, columns, cells, searchable=True)
+
+
+def _outcome(outcome: Outcome) -> TableValue:
     tones = {Outcome.LOST: Tone.BAD, Outcome.GAINED: Tone.GOOD}
-    rows = tuple(
-        (
-            TableValue(result_label(cell.cell)),
-            TableValue(cell.outcome.value, cell.outcome.value, tones.get(cell.outcome, Tone.DIM)),
-            TableValue(format_outcome(cell, names)),
-        )
-        for cell in cells
-    )
-    columns = (Column("cell", prose=True), Column("outcome"), Column("why", prose=True))
-    return Table(
-        f"Cells without a comparison, {names[1]} against {names[0]}", columns, rows, searchable=True
-    )
+    return TableValue(outcome.value, outcome.value, tones.get(outcome, Tone.DIM))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.pair import CellComparison, Change, Pair, Reason
-from torchscale.features.compare.sections.cells import verdict_value
+from torchscale.features.compare.analysis.pair import CellComparison, Change, Overall, Pair, Reason
+from torchscale.features.compare.sections.cells import ratio_value, verdict_value
 from torchscale.features.compare.text.comparison import (
     METRIC_LABELS,
     both_values,
     change_ends,
-    format_ratio_change,
     format_scores,
     result_label,
 )
@@ -22,16 +21,14 @@ from torchscale.report.document import (
     Chart,
     ChartGrid,
     ChartSeries,
-    Column,
     Paragraph,
     Section,
-    Table,
-    TableValue,
     chart_name,
     only_if,
     shortened,
 )
 from torchscale.report.sections.selection import spread_out
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.labels import short_batch, short_title
 from torchscale.schema.cells.kinds import training_workload
 from torchscale.schema.run.result_set import ResultCell
@@ -63,30 +60,17 @@ def overall_section(
 ) -> Section:
     """The geometric mean change of each metric, the changes of all cells as a chart, and the
     scores."""
-    columns = (
-        Column("against " + shortened(names[0])),
-        Column("metric"),
-        Column("change", True),
-        Column("95 % interval", True),
-        Column("cells", True),
-        Column("left out", True),
-        Column("with warnings", True),
-        Column("verdict"),
+    columns: tuple[ColumnOf[tuple[Pair, Overall]], ...] = (
+        ColumnOf("against " + shortened(names[0]), lambda row: shortened(row[0].other.name)),
+        ColumnOf("metric", lambda row: METRIC_LABELS[row[1].metric]),
+        ColumnOf("change", lambda row: ratio_value(row[1].ratio), numeric=True),
+        ColumnOf("95 % interval", lambda row: change_ends(row[1]), numeric=True),
+        ColumnOf("cells", lambda row: row[1].cells, str),
+        ColumnOf("left out", lambda row: row[1].withheld, str),
+        ColumnOf("with warnings", lambda row: row[1].flagged, str),
+        ColumnOf("verdict", lambda row: verdict_value(row[1])),
     )
-    rows = [
-        (
-            TableValue(shortened(pair.other.name)),
-            TableValue(METRIC_LABELS[one.metric]),
-            TableValue(format_ratio_change(one.ratio), one.ratio.value - 1),
-            TableValue(change_ends(one)),
-            TableValue(str(one.cells), one.cells),
-            TableValue(str(one.withheld), one.withheld),
-            TableValue(str(one.flagged), one.flagged),
-            verdict_value(one),
-        )
-        for pair in pairs
-        for one in pair.overall
-    ]
+    rows = [(pair, one) for pair in pairs for one in pair.overall]
     if not rows:
         reasons = tuple(f"{format_nothing_compared(pair, metrics)}." for pair in pairs)
         return Section("Overall", "overall", (Bullets(reasons),))
@@ -97,7 +81,7 @@ def overall_section(
             "others have enough, and those of which one side was contended or throttled and "
             "nothing bounds what that did."
         ),
-        Table("Overall", columns, tuple(rows)),
+        table_of("Overall", columns, rows),
     ]
     charts = (
         change_charts(pairs, metrics, threshold) if len(pairs) > 1 else []

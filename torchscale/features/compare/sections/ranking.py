@@ -8,12 +8,8 @@ from dataclasses import dataclass
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.pair import Overall, Pair, Verdict
-from torchscale.features.compare.sections.cells import verdict_value
-from torchscale.features.compare.text.comparison import (
-    METRIC_LABELS,
-    change_ends,
-    format_ratio_change,
-)
+from torchscale.features.compare.sections.cells import ratio_value, verdict_value
+from torchscale.features.compare.text.comparison import METRIC_LABELS, change_ends
 from torchscale.report.document import DASH, Column, Section, Table, TableValue, shortened
 
 _SAME = LogRatio(0.0)
@@ -101,8 +97,8 @@ def _row(side: RankedSide, *, is_reference: bool) -> tuple[TableValue, ...]:
         name,
         price,
         TableValue(str(side.cost.cells), side.cost.cells),
-        TableValue(format_ratio_change(side.speed.ratio), side.speed.ratio.value - 1),
-        TableValue(format_ratio_change(side.cost.ratio), side.cost.ratio.value - 1),
+        ratio_value(side.speed.ratio),
+        ratio_value(side.cost.ratio),
         TableValue(change_ends(side.cost)),
         verdict_value(side.cost),
     )

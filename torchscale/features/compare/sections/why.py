@@ -10,6 +10,7 @@ from torchscale.features.compare.analysis.operators import ComparedRecording
 from torchscale.features.compare.analysis.why import CellWhy, Clarity
 from torchscale.features.compare.text.comparison import comparison_label
 from torchscale.features.compare.text.operators import (
+    OperatorRow,
     about_recordings,
     operator_rows,
     operator_share,
@@ -29,7 +30,6 @@ from torchscale.report.document import (
     Block,
     Bullets,
     ChartGrid,
-    Column,
     Paragraph,
     Part,
     Section,
@@ -40,6 +40,7 @@ from torchscale.report.document import (
     chart_name,
     shortened,
 )
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.util.words import plural
 
 _MAX_OPERATORS, _MAX_BRIEF_OPERATORS = 60, 8
@@ -96,30 +97,18 @@ def recording_blocks(
         text = f"Recordings of {recording.label} cannot be compared: {recording.problem}"
         return [Paragraph(shortened(text))]
     unit, rows = operator_rows(compared, _MAX_BRIEF_OPERATORS if brief else _MAX_OPERATORS)
-    columns = (
-        Column(f"operator, {unit.name} a step", prose=True),
-        Column(names[0], True),
-        Column(names[1], True),
-        Column("change", True),
-        Column("share", True),
-        Column("calls", True),
-        Column("what"),
-    )
-    values = tuple(
-        (
-            TableValue(row.label),
-            TableValue(unit.text(row.before), row.before),
-            TableValue(unit.text(row.after), row.after),
-            TableValue(unit.change(row.difference), row.difference),
-            TableValue(operator_share(row), row.share),
-            TableValue(row.calls),
-            TableValue("" if row.fate is None else row.fate.value),
-        )
-        for row in rows
+    columns: tuple[ColumnOf[OperatorRow], ...] = (
+        ColumnOf(f"operator, {unit.name} a step", lambda row: row.label, prose=True),
+        ColumnOf(names[0], lambda row: row.before, unit.text),
+        ColumnOf(names[1], lambda row: row.after, unit.text),
+        ColumnOf("change", lambda row: row.difference, unit.change),
+        ColumnOf("share", lambda row: TableValue(operator_share(row), row.share), numeric=True),
+        ColumnOf("calls", lambda row: row.calls, numeric=True),
+        ColumnOf("what", lambda row: "" if row.fate is None else row.fate.value),
     )
     return [
         Paragraph(recording_headline(recording.label, compared)),
-        Table(f"Operators, {shortened(recording.label)}", columns, values),
+        table_of(f"Operators, {shortened(recording.label)}", columns, rows),
         Paragraph(about_recordings(compared)),
     ]
 
@@ -147,33 +136,21 @@ def _cell_blocks(cell: ExplainedCell, names: tuple[str, str], *, brief: bool) ->
 def _table(
     caption: str, rows: Sequence[WhyRow], unit: Unit, names: tuple[str, str], why: CellWhy
 ) -> Table:
-    columns = (
-        Column(f"part, {unit.name}"),
-        Column(names[0], True),
-        Column(names[1], True),
-        Column("change", True),
-        Column("95 % interval", True),
-        Column("share", True),
-        Column("verdict"),
+    columns: tuple[ColumnOf[WhyRow], ...] = (
+        ColumnOf(f"part, {unit.name}", lambda row: f"{'of it ' * bool(row.indent)}{row.label}"),
+        ColumnOf(names[0], lambda row: row.before, unit.text),
+        ColumnOf(names[1], lambda row: row.after, unit.text),
+        ColumnOf("change", lambda row: row.difference, unit.change),
+        ColumnOf("95 % interval", lambda row: row.interval, numeric=True),
+        ColumnOf("share", lambda row: TableValue(share_text(row), row.share), numeric=True),
+        ColumnOf("verdict", lambda row: _clarity(row, why)),
     )
-    return Table(caption, columns, tuple(_values(row, unit, why) for row in rows))
+    return table_of(caption, columns, rows)
 
 
-def _values(row: WhyRow, unit: Unit, why: CellWhy) -> tuple[TableValue, ...]:
-    label, tone = row.label, Tone.PLAIN
-    if row.indent:
-        label = f"of it {row.label}"
-    if row.clarity is not None:
-        tone = _TONES[row.clarity]
-    return (
-        TableValue(label),
-        TableValue(unit.text(row.before), row.before),
-        TableValue(unit.text(row.after), row.after),
-        TableValue(unit.change(row.difference), row.difference),
-        TableValue(row.interval),
-        TableValue(share_text(row), row.share),
-        TableValue(clarity_text(row, why), row.clarity, tone),
-    )
+def _clarity(row: WhyRow, why: CellWhy) -> TableValue:
+    tone = Tone.PLAIN if row.clarity is None else _TONES[row.clarity]
+    return TableValue(clarity_text(row, why), row.clarity, tone)
 
 
 def waterfall(cell: ExplainedCell, names: tuple[str, str]) -> StackedChart:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from torchscale.analysis.stats.ratios import LogRatio
-from torchscale.analysis.summary.conditions import Disturbance
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.compare import LEVEL
 from torchscale.features.compare.analysis.pair import (
@@ -17,6 +16,7 @@ from torchscale.features.compare.analysis.pair import (
     Reason,
     Score,
 )
+from torchscale.features.compare.export_schema import Disturbance
 from torchscale.report.document import shortened
 from torchscale.report.text.labels import batch_label, panel_title
 from torchscale.report.text.times import format_days

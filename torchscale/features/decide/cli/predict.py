@@ -9,6 +9,7 @@ import typer
 
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, message_console, print_json, result_console, status
+from torchscale.cli.parameters import argument, option
 from torchscale.cli.parsing import integers
 from torchscale.cli.rendering import chosen_formats, refuse_two_documents, write_rendered
 from torchscale.config.choices import ReportFormat
@@ -21,54 +22,37 @@ _MAX_REFUSALS = 20
 def predict(
     run_folder: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="RUN",
-            help="Run, by name or directory. Default: the newest in ./results",
-            show_default=False,
+        argument(
+            "RUN", "Run, by name or directory. Default: the newest in ./results", show_default=False
         ),
     ] = None,
-    gpus: Annotated[
-        Several, typer.Option("--gpus", "-n", metavar="N,…", help="Counts of GPUs to predict.")
-    ] = None,
+    gpus: Annotated[Several, option("--gpus -n N,…", "Counts of GPUs to predict.")] = None,
     source: Annotated[
-        Path | None,
-        typer.Option("--source", "-s", metavar="DIR", help="The same as the argument RUN."),
+        Path | None, option("--source -s DIR", "The same as the argument RUN.")
     ] = None,
     table: Annotated[
         Path | None,
-        typer.Option(
-            "--table",
-            metavar="FILE",
-            help="CSV with columns gpus, throughput; optional nodes, launch, samples or tokens, "
+        option(
+            "--table FILE",
+            "CSV with columns gpus, throughput; optional nodes, launch, samples or tokens, "
             "series, unit, link.",
         ),
     ] = None,
     gpus_per_node: Annotated[
-        int | None,
-        typer.Option(
-            "--gpus-per-node", metavar="N", help="GPUs of a full node. Default: as measured."
-        ),
+        int | None, option("--gpus-per-node N", "GPUs of a full node. Default: as measured.")
     ] = None,
     link: Annotated[
         str | None,
-        typer.Option(
-            "--link",
-            metavar="NAME",
-            help="Network between nodes (`torchscale docs names links`); must be measured.",
+        option(
+            "--link NAME",
+            "Network between nodes (`torchscale docs names links`); must be measured.",
         ),
     ] = None,
-    cost: Annotated[
-        float | None, typer.Option("--cost", metavar="PRICE", help="Price of a GPU and hour.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    cost: Annotated[float | None, option("--cost PRICE", "Price of a GPU and hour.")] = None,
+    as_json: Annotated[bool, option("--json", "Print JSON.")] = False,
     output: Annotated[
         str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write a report with a chart: .html, .pdf, .md or .json.",
-        ),
+        option("--output -o FILE", "Write a report with a chart: .html, .pdf, .md or .json."),
     ] = None,
 ) -> None:
     """Predict throughput, efficiency, time and cost at counts of GPUs that were not measured, with

@@ -16,8 +16,9 @@ from torchscale.cli.options import (
     known_options,
 )
 from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.cli.parameters import option
 from torchscale.cli.parsing import members, parse_seconds
-from torchscale.cli.workload import Workload, takes_workload
+from torchscale.cli.workload import Workload
 from torchscale.config.choices import TuningAxis
 from torchscale.errors import UsageError
 
@@ -25,50 +26,36 @@ if TYPE_CHECKING:
     from torchscale.features.decide.tune.outcome import TuneOutcome
 
 
-@takes_workload
 def tune(
     context: typer.Context,
     config: ConfigArgument = None,
     search: Annotated[
         Several,
-        typer.Option(
-            "--search",
-            "--axis",
-            metavar="AXIS,…",
-            help="Default: all allowed of "
+        option(
+            "--search --axis AXIS,…",
+            "Default: all allowed of "
             f"{', '.join(axis.value for axis in TuningAxis if axis is not TuningAxis.STRATEGY)}. "
             "By name only: strategy",
         ),
     ] = None,
-    budget: Annotated[
-        str, typer.Option("--budget", metavar="TIME", help="Wall time of new launches.")
-    ] = "10m",
+    budget: Annotated[str, option("--budget TIME", "Wall time of new launches.")] = "10m",
     allow_numerics: Annotated[
         bool,
-        typer.Option(
-            "--allow-numerics", help="Also try what changes results: precision, comm_hook, batch."
-        ),
+        option("--allow-numerics", "Also try what changes results: precision, comm_hook, batch."),
     ] = False,
     launch_seconds: Annotated[
-        str, typer.Option("--launch-seconds", metavar="TIME", help="Measured in each launch.")
+        str, option("--launch-seconds TIME", "Measured in each launch.")
     ] = "2s",
     *,
     workload: Workload,
     output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="The winning config, written if one is verified."
-        ),
+        Path, option("--output -o FILE", "The winning config, written if one is verified.")
     ] = Path("tuned.yaml"),
     output_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--output-dir",
-            metavar="DIR",
-            help="Run folder. Default: results/tune-<experiment_name>",
-        ),
+        option("--output-dir DIR", "Run folder. Default: results/tune-<experiment_name>"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Annotated[bool, option("--json", "Print the result as JSON.")] = False,
 ) -> None:
     """Find the fastest setting of one config on this machine, and verify it.
 

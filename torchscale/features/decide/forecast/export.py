@@ -10,37 +10,23 @@ from torchscale.features.decide.forecast.export_schema import (
 )
 from torchscale.features.decide.forecast.page import LAW, PredictionReport
 from torchscale.features.decide.forecast.series import latency_between_nodes
+from torchscale.schema.exports.base import exported
 
 
 def prediction_json(report: PredictionReport) -> str:
     """Every prediction, what it rests on, and why others are missing."""
     document = PredictionsExport(
         predictions=tuple(
-            PredictionExport(
-                series=one.series,
-                gpus=one.gpus,
-                nodes=one.nodes,
-                throughput=one.throughput,
-                low=one.low,
-                high=one.high,
-                efficiency=one.efficiency,
-                basis=one.basis.value,
-                law=LAW,
-                unit=outcome.series.unit,
-                seconds_per_million=one.seconds_per_million,
-                cost_per_million=one.cost_per_million,
-                step_seconds=one.step_seconds,
-            )
+            exported(PredictionExport, one, law=LAW, unit=outcome.series.unit)
             for outcome in report.outcomes
             for one in outcome.predictions
         ),
         refused=report.refused,
         measured=tuple(
-            MeasuredPointExport(
+            exported(
+                MeasuredPointExport,
+                point,
                 series=outcome.series.name,
-                gpus=point.gpus,
-                nodes=point.nodes,
-                throughput=point.throughput,
                 launches=len(point.launches),
             )
             for outcome in report.outcomes

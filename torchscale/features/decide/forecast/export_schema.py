@@ -72,7 +72,7 @@ class PredictionsExport(Export):
     """What was assumed."""
 
 
-PUBLISHED = PublishedDocument(
+DOCUMENT = PublishedDocument(
     TypeAdapter(PredictionsExport),
     RESULTS_SCHEMA_VERSION,
     "torchscale predictions",

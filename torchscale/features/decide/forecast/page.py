@@ -14,7 +14,6 @@ from torchscale.report.document import (
     Chart,
     ChartGrid,
     ChartSeries,
-    Column,
     Document,
     Paragraph,
     Section,
@@ -22,9 +21,9 @@ from torchscale.report.document import (
     TableValue,
     chart_name,
     only_if,
-    optional_value,
     shortened,
 )
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_percent, format_rate, format_seconds
 from torchscale.util.words import plural
@@ -117,35 +116,26 @@ def _latency(outcome: SeriesPrediction) -> str:
 def prediction_table(outcome: SeriesPrediction, *, with_cost: bool) -> Table:
     """A row for each requested count."""
     unit = outcome.series.unit
-    columns = [
-        Column("GPUs", True, identifies=True),
-        Column("nodes", True),
-        Column(f"throughput, {unit}", True),
-        Column("90 % interval", True),
-        Column("efficiency", True),
-        Column("basis"),
-        Column("time per million", True),
-    ]
-    if with_cost:
-        columns.append(Column("cost per million", True))
-    rows = tuple(_row(one, with_cost=with_cost) for one in outcome.predictions)
-    return Table(f"Predictions, {series_label(outcome)}", tuple(columns), rows)
-
-
-def _row(one: Prediction, *, with_cost: bool) -> tuple[TableValue, ...]:
-    values = (
-        TableValue(f"{one.gpus:,}", one.gpus),
-        TableValue(f"{one.nodes:,}", one.nodes),
-        TableValue(format_rate(one.throughput), one.throughput),
-        TableValue(format_ends(format_rate(one.low), format_rate(one.high)), one.low),
-        TableValue(format_percent(one.efficiency), one.efficiency),
-        TableValue(one.basis.value),
-        TableValue(format_seconds(one.seconds_per_million), one.seconds_per_million),
+    columns: tuple[ColumnOf[Prediction], ...] = (
+        ColumnOf("GPUs", lambda one: one.gpus, "{:,}".format, identifies=True),
+        ColumnOf("nodes", lambda one: one.nodes, "{:,}".format),
+        ColumnOf(f"throughput, {unit}", lambda one: one.throughput, format_rate),
+        ColumnOf("90 % interval", _interval, numeric=True),
+        ColumnOf("efficiency", lambda one: one.efficiency, format_percent),
+        ColumnOf("basis", lambda one: one.basis.value),
+        ColumnOf("time per million", lambda one: one.seconds_per_million, format_seconds),
+        ColumnOf(
+            "cost per million",
+            lambda one: one.cost_per_million,
+            lambda value: f"${format_rate(value)}",
+            shown=with_cost,
+        ),
     )
-    if not with_cost:
-        return values
-    cost = optional_value(one.cost_per_million, lambda value: f"${format_rate(value)}")
-    return (*values, cost)
+    return table_of(f"Predictions, {series_label(outcome)}", columns, outcome.predictions)
+
+
+def _interval(one: Prediction) -> TableValue:
+    return TableValue(format_ends(format_rate(one.low), format_rate(one.high)), one.low)
 
 
 def prediction_document(report: PredictionReport) -> Document:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchscale.analysis.machine.collectives import LatencyFit
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import Figures, TrainingSummary
@@ -32,6 +31,7 @@ from torchscale.read.rendering import render_document
 from torchscale.report.text.labels import batch_label, panel_title
 from torchscale.report.text.run_labels import on_cuda
 from torchscale.results.reader import read_summary
+from torchscale.schema.exports.machine import LatencyFit
 
 _MAX_COUNTS = 100
 """Requested counts: more than a table or a chart can show."""

@@ -157,7 +157,7 @@ class TuningExport(Export):
     searched."""
 
 
-PUBLISHED = PublishedDocument(
+DOCUMENT = PublishedDocument(
     TypeAdapter(TuningExport),
     RESULTS_SCHEMA_VERSION,
     "torchscale tuning",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from torchscale.cli.output import TERMINAL
+from torchscale.cli.parameters import argument, option
 from torchscale.cli.rendering import write_rendered
 from torchscale.config.choices import ExportTarget
 from torchscale.errors import UsageError
@@ -18,27 +17,22 @@ _NAMES = [target.value for target in ExportTarget]
 def export(
     source: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="SOURCE",
-            help="Run, by name or directory, or a file of `torchscale validate --json`. Default: "
+        argument(
+            "SOURCE",
+            "Run, by name or directory, or a file of `torchscale validate --json`. Default: "
             "the newest in ./results",
             show_default=False,
         ),
     ] = None,
-    target: Annotated[
-        ExportTarget | None, typer.Option("--to", metavar="NAME", help=f"{', '.join(_NAMES)}.")
-    ] = None,
+    target: Annotated[ExportTarget | None, option("--to NAME", f"{', '.join(_NAMES)}.")] = None,
     source_option: Annotated[
-        Path | None,
-        typer.Option("--source", "-s", metavar="DIR", help="The same as the argument SOURCE."),
+        Path | None, option("--source -s DIR", "The same as the argument SOURCE.")
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="File, replaced as a whole; default: standard output. Of parquet and wandb the "
+        option(
+            "--output -o FILE",
+            "File, replaced as a whole; default: standard output. Of parquet and wandb the "
             "directory; of mlflow the tracking URI, such as sqlite:///mlflow.db. Default: "
             "$WANDB_DIR or here; $MLFLOW_TRACKING_URI.",
             show_default=False,
@@ -46,10 +40,10 @@ def export(
     ] = None,
     report: Annotated[
         bool,
-        typer.Option(
+        option(
             "--report/--no-report",
-            help="mlflow, wandb: with the HTML report; without it, only cells that have ended, "
-            "for a run that goes on.",
+            "mlflow, wandb: with the HTML report; without it, only cells that have ended, for "
+            "a run that goes on.",
         ),
     ] = True,
 ) -> None:

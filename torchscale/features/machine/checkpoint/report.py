@@ -37,35 +37,18 @@ def figures(summary: CheckpointSummary) -> tuple[Figure, ...]:
     measured = summary.figures
     if measured is None:
         return ()
-    rates = (
-        ("save", "a synchronous save, until the disk has it", measured.save_bytes_per_second),
-        ("load", "a load that is proved cold", measured.cold_bytes_per_second),
+    rate = "bytes of all ranks over the slowest rank's time of {}; median over repeats"
+    stop = "from the last step's end to the next one's begin, for {}; median over repeats"
+    saving, saved = "a synchronous save", "a synchronous save, until the disk has it"
+    loading, later = "a load that is proved cold", "an asynchronous save"
+    rows = (
+        ("save_bytes_per_second", "B/s", rate.format(saved), measured.save_bytes_per_second),
+        ("load_bytes_per_second", "B/s", rate.format(loading), measured.cold_bytes_per_second),
+        ("save_stop_seconds", "s", stop.format(saving), measured.stop_seconds),
+        ("async_save_stop_seconds", "s", stop.format(later), measured.async_stop_seconds),
     )
-    stops = (
-        ("save_stop_seconds", "a synchronous save", measured.stop_seconds),
-        ("async_save_stop_seconds", "an asynchronous save", measured.async_stop_seconds),
-    )
-    return (
-        *(
-            Figure(
-                f"checkpoint_{name}_bytes_per_second",
-                "B/s",
-                f"bytes of all ranks over the slowest rank's time of {what}; median over repeats",
-                rate,
-                higher_is_better=True,
-            )
-            for name, what, rate in rates
-            if rate is not None
-        ),
-        *(
-            Figure(
-                f"checkpoint_{name}",
-                "s",
-                f"from the last step's end to the next one's begin, for {what}; median over repeats",
-                seconds,
-                higher_is_better=False,
-            )
-            for name, what, seconds in stops
-            if seconds is not None
-        ),
+    return tuple(
+        Figure(f"checkpoint_{name}", unit, what, value, higher_is_better=unit == "B/s")
+        for name, unit, what, value in rows
+        if value is not None
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torchscale.analysis.machine.checkpoint import CheckpointFigures
 from torchscale.analysis.summary.machine import CheckpointSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.features.machine.checkpoint.text import (
@@ -16,20 +15,24 @@ from torchscale.features.machine.checkpoint.text import (
 from torchscale.report.document import (
     Block,
     Bullets,
-    Column,
     Group,
     Paragraph,
     Section,
-    Table,
     TableValue,
     only_if,
-    optional_value,
     shortened,
 )
-from torchscale.report.text.labels import cell_label, identity_values
-from torchscale.report.text.run_labels import identity_columns
+from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.text.labels import cell_label
+from torchscale.report.text.run_labels import identity_of
+from torchscale.schema.exports.checkpoint import CheckpointFigures, RankRates
 from torchscale.schema.run.content import LaunchDetail
-from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
+from torchscale.util.units import (
+    format_byte_rate,
+    format_bytes,
+    format_seconds,
+    format_whole_percent,
+)
 from torchscale.util.words import format_range
 
 _MAX_RANKS = 16
@@ -48,31 +51,28 @@ def checkpoint_section(summary: RunSummary) -> Section:
         "to the begin of the next. Durable: from that end until the disk has an asynchronous save. "
         "Steps meanwhile: against those before and after it."
     )
-    columns = (
-        *identity_columns(summary),
-        Column("directory"),
-        Column("bytes", True),
-        Column("saved at", True),
-        Column("loaded at", True),
-        Column("stop", True),
-        Column("async stop", True),
-        Column("durable", True),
-        Column("steps meanwhile"),
-        Column("host memory", True),
+    blocks: list[Block] = [
+        Paragraph(note),
+        table_of(
+            "Checkpoints",
+            _CHECKPOINTS,
+            [figures for _, figures in measured],
+            identity_of(summary, (cell.cell.training for cell, _ in measured)),
+        ),
+    ]
+    slowest = [
+        (cell, rates)
+        for cell, figures in measured
+        for rates in sorted(figures.ranks, key=lambda one: one.save or 0.0)[:_MAX_RANKS]
+    ]
+    blocks.append(
+        table_of(
+            "Each rank while it wrote and read",
+            _RANKS,
+            [rates for _, rates in slowest],
+            identity_of(summary, (cell.cell.training for cell, _ in slowest)),
+        )
     )
-    rows = tuple(_row(cell, figures) for cell, figures in measured)
-    blocks: list[Block] = [Paragraph(note), Table("Checkpoints", columns, rows)]
-    ranks = tuple(row for cell, figures in measured for row in _rank_rows(cell, figures))
-    rank_columns = (
-        *identity_columns(summary),
-        Column("rank", True),
-        Column("bytes", True),
-        Column("wrote at", True),
-        Column("read at", True),
-        Column("computing while writing", True),
-        Column("while reading", True),
-    )
-    blocks.append(Table("Each rank while it wrote and read", rank_columns, ranks))
     remarks = tuple(
         f"{cell_label(cell.cell.training)}: {shortened(remark)}"
         for cell, figures in measured
@@ -93,37 +93,8 @@ def checkpoint_remarks(cell: CheckpointSummary, figures: CheckpointFigures) -> l
     return [remark for remark in remarks if remark]
 
 
-def _row(cell: CheckpointSummary, figures: CheckpointFigures) -> tuple[TableValue, ...]:
-    place = shortened(figures.place) + f" ({figures.filesystem})" * bool(figures.filesystem)
-    return (
-        *identity_values(cell.cell.training),
-        TableValue(place),
-        TableValue(format_bytes(figures.payload_bytes), figures.payload_bytes),
-        optional_value(figures.save_bytes_per_second, format_byte_rate),
-        TableValue(load_text(figures), figures.load_bytes_per_second),
-        optional_value(figures.stop_seconds, format_seconds),
-        optional_value(figures.async_stop_seconds, format_seconds),
-        optional_value(figures.durable_seconds, format_seconds),
-        TableValue(slowing_text(figures), figures.slowed),
-        optional_value(figures.host_bytes, format_bytes),
-    )
-
-
-def _rank_rows(cell: CheckpointSummary, figures: CheckpointFigures) -> list[tuple[TableValue, ...]]:
-    """The slowest writers first."""
-    slowest = sorted(figures.ranks, key=lambda one: one.save or 0.0)[:_MAX_RANKS]
-    return [
-        (
-            *identity_values(cell.cell.training),
-            TableValue(str(rates.rank), rates.rank),
-            TableValue(format_bytes(rates.payload_bytes), rates.payload_bytes),
-            optional_value(rates.save, format_byte_rate),
-            optional_value(rates.load, format_byte_rate),
-            optional_value(rates.save_cpu, lambda share: format_percent(share, 0)),
-            optional_value(rates.load_cpu, lambda share: format_percent(share, 0)),
-        )
-        for rates in slowest
-    ]
+def _place(figures: CheckpointFigures) -> str:
+    return shortened(figures.place) + f" ({figures.filesystem})" * bool(figures.filesystem)
 
 
 def sections(
@@ -131,3 +102,26 @@ def sections(
 ) -> tuple[Section, ...]:
     """One, with all cells of the kind."""
     return (checkpoint_section(summary),)
+
+
+_CHECKPOINTS: tuple[ColumnOf[CheckpointFigures], ...] = (
+    ColumnOf("directory", _place),
+    ColumnOf("bytes", lambda one: one.payload_bytes, format_bytes),
+    ColumnOf("saved at", lambda one: one.save_bytes_per_second, format_byte_rate),
+    ColumnOf(
+        "loaded at", lambda one: TableValue(load_text(one), one.load_bytes_per_second), numeric=True
+    ),
+    ColumnOf("stop", lambda one: one.stop_seconds, format_seconds),
+    ColumnOf("async stop", lambda one: one.async_stop_seconds, format_seconds),
+    ColumnOf("durable", lambda one: one.durable_seconds, format_seconds),
+    ColumnOf("steps meanwhile", lambda one: TableValue(slowing_text(one), one.slowed)),
+    ColumnOf("host memory", lambda one: one.host_bytes, format_bytes),
+)
+_RANKS: tuple[ColumnOf[RankRates], ...] = (
+    ColumnOf("rank", lambda one: one.rank, str),
+    ColumnOf("bytes", lambda one: one.payload_bytes, format_bytes),
+    ColumnOf("wrote at", lambda one: one.save, format_byte_rate),
+    ColumnOf("read at", lambda one: one.load, format_byte_rate),
+    ColumnOf("computing while writing", lambda one: one.save_cpu, format_whole_percent),
+    ColumnOf("while reading", lambda one: one.load_cpu, format_whole_percent),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchscale.analysis.machine.checkpoint import Coldness, checkpoint_figures
+from torchscale.analysis.machine.checkpoint import checkpoint_figures
 from torchscale.analysis.summary.facts import LaunchConditions, cell_facts
 from torchscale.analysis.summary.machine import CheckpointSummary
 from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
@@ -14,6 +14,7 @@ from torchscale.analysis.training.flags import (
 )
 from torchscale.config.choices import Metric
 from torchscale.schema.cells.checkpoint import CheckpointCell, CheckpointResult
+from torchscale.schema.exports.checkpoint import Coldness
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.metric_key import MetricKey

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from torchscale.analysis.machine.checkpoint import (
-    MIN_STEPS,
-    CheckpointFigures,
-    Coldness,
-)
+from torchscale.analysis.machine.checkpoint import MIN_STEPS
+from torchscale.schema.exports.checkpoint import CheckpointFigures, Coldness
 from torchscale.util.units import format_byte_rate, format_change, format_percent, format_seconds
 from torchscale.util.words import from_to, listed, plural
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from torchscale.analysis.machine.collectives import CollectiveFigures, CollectivePoint, Curve
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.features.machine.text import flagged_sizes, format_fit, point_flag_lines
@@ -29,8 +28,15 @@ from torchscale.report.document import (
     optional_value,
     shortened,
 )
+from torchscale.report.table import ColumnOf, table_of
+from torchscale.schema.exports.machine import CollectiveFigures, CollectivePoint, Curve
 from torchscale.schema.run.content import LaunchDetail
-from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
+from torchscale.util.units import (
+    format_byte_rate,
+    format_bytes,
+    format_seconds,
+    format_whole_percent,
+)
 
 _MAX_DISTINCT = 12
 """Lines in a chart: more overlap, and colours repeat after seven."""
@@ -153,46 +159,33 @@ def _ceiling_line(
 
 def _table(sweep: CollectivesSummary, figures: CollectiveFigures, title: str) -> Table:
     """A row for each operation and dtype; the share of the link's bandwidth where that is known."""
-    columns = (
-        Column("operation"),
-        Column("type"),
-        Column("time of smallest", True),
-        Column("its p95", True),
-        Column("highest busbw", True),
-        *only_if(sweep.ceiling is not None, Column("of the link", True)),
-        Column("at size", True),
-        Column("spread of ranks", True),
-        Column("latency and bandwidth"),
-        Column("wrong", True),
+    columns: tuple[ColumnOf[Curve], ...] = (
+        ColumnOf("operation", lambda curve: curve.operation),
+        ColumnOf("type", lambda curve: curve.dtype),
+        ColumnOf("time of smallest", lambda curve: _time_value(curve.points[0]), numeric=True),
+        ColumnOf("its p95", lambda curve: curve.points[0].p95, format_seconds),
+        ColumnOf("highest busbw", lambda curve: _busbw_value(curve.peak), numeric=True),
+        ColumnOf(
+            "of the link",
+            lambda curve: curve.peak.link_share,
+            format_whole_percent,
+            shown=sweep.ceiling is not None,
+        ),
+        ColumnOf("at size", lambda curve: curve.peak.payload_bytes or None, format_bytes),
+        ColumnOf(
+            "spread of ranks",
+            lambda curve: max(point.rank_spread for point in curve.points),
+            format_whole_percent,
+        ),
+        ColumnOf("latency and bandwidth", lambda curve: format_fit(curve) or "–"),
+        ColumnOf("wrong", _wrong_elements, str),
     )
-    rows = []
-    for curve in figures.curves:
-        first, peak = curve.points[0], curve.peak
-        checked = [
-            point.wrong_elements for point in curve.points if point.wrong_elements is not None
-        ]
-        spread = max(point.rank_spread for point in curve.points)
-        rows.append(
-            (
-                TableValue(curve.operation),
-                TableValue(curve.dtype),
-                _time_value(first),
-                TableValue(format_seconds(first.p95), first.p95),
-                _busbw_value(peak),
-                *((_link_value(peak),) if sweep.ceiling is not None else ()),
-                TableValue(format_bytes(peak.payload_bytes), peak.payload_bytes)
-                if peak.payload_bytes
-                else DASH,
-                TableValue(format_percent(spread, 0), spread),
-                TableValue(format_fit(curve) or "–"),
-                TableValue(str(sum(checked)), sum(checked)) if checked else DASH,
-            )
-        )
-    return Table(f"Collectives, {title}", columns, tuple(rows))
+    return table_of(f"Collectives, {title}", columns, figures.curves)
 
 
-def _link_value(point: CollectivePoint) -> TableValue:
-    return optional_value(point.link_share, lambda share: format_percent(share, 0))
+def _wrong_elements(curve: Curve) -> int | None:
+    checked = [point.wrong_elements for point in curve.points if point.wrong_elements is not None]
+    return sum(checked) if checked else None
 
 
 def _sizes_tables(figures: CollectiveFigures, title: str) -> tuple[list[Table], list[Table]]:

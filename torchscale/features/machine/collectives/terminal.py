@@ -7,11 +7,6 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
-from torchscale.analysis.machine.collectives import (
-    CollectiveFigures,
-    CollectivePoint,
-    Curve,
-)
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.features.machine.text import format_fit, format_warning, point_flag_lines
 from torchscale.report.document import (
@@ -27,6 +22,7 @@ from torchscale.report.document import (
 )
 from torchscale.report.formats.console import print_document
 from torchscale.schema.cells.collectives import PairSample
+from torchscale.schema.exports.machine import CollectiveFigures, CollectivePoint, Curve
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds
 
 _HEADINGS = (

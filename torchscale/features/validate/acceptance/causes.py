@@ -43,7 +43,7 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class Question:
+class CauseQuestion:
     """A figure whose cause is asked for.
 
     Attributes:
@@ -65,7 +65,7 @@ class Question:
 
 
 def explain(
-    question: Question,
+    question: CauseQuestion,
     run: AcceptanceRun,
     baseline: Baseline | None,
     power_limits: Mapping[str, float],
@@ -97,7 +97,7 @@ def explain(
     return Explanation(Cause.UNCLEAR, because, "compare it with other nodes (--nnodes)")
 
 
-def _quota(question: Question, conditions: Sequence[Conditions]) -> Explanation | None:
+def _quota(question: CauseQuestion, conditions: Sequence[Conditions]) -> Explanation | None:
     """The quota of the control group held processes back in the rounds that are slow."""
     held = [each.held_back_share or 0.0 for each in conditions]
     quotas = [each.quota_cpus for each in conditions if each.quota_cpus is not None]
@@ -141,7 +141,7 @@ def _slow(rounds: Collection[int]) -> str:
     return f"{len(rounds)} slow round{'s' * (len(rounds) != 1)}"
 
 
-def _lower_clocks(question: Question, run: AcceptanceRun) -> Explanation | None:
+def _lower_clocks(question: CauseQuestion, run: AcceptanceRun) -> Explanation | None:
     """Clocks of a flapping figure's GPU that were lower in all slow rounds than in any fast one."""
     if question.modes is None:
         return None
@@ -154,7 +154,7 @@ def _lower_clocks(question: Question, run: AcceptanceRun) -> Explanation | None:
 
 
 def _cores(
-    conditions: Sequence[Conditions], question: Question, baseline: Baseline | None
+    conditions: Sequence[Conditions], question: CauseQuestion, baseline: Baseline | None
 ) -> Explanation | None:
     if baseline is None or question.kind is not LimitKind.BASELINE:
         return None
@@ -195,7 +195,7 @@ def _settings_of_gpu(
 
 
 def _other_set_up(
-    question: Question, run: AcceptanceRun, baseline: Baseline | None
+    question: CauseQuestion, run: AcceptanceRun, baseline: Baseline | None
 ) -> Explanation | None:
     if baseline is None or question.kind is not LimitKind.BASELINE:
         return None

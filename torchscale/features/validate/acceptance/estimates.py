@@ -28,7 +28,7 @@ other than their noise."""
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RateEstimate:
     """The logarithm of a rate. ``error``: its standard error, with ``rounds`` − 1 degrees of freedom;
     ``None`` with fewer than two rounds."""
 
@@ -65,7 +65,7 @@ class Mode:
     rounds: tuple[int, ...]
 
 
-def estimate(values: Sequence[float]) -> Estimate:
+def estimate(values: Sequence[float]) -> RateEstimate:
     """The level of positive rates, a value a round.
 
     Raises:
@@ -74,8 +74,8 @@ def estimate(values: Sequence[float]) -> Estimate:
     logs = [math.log(value) for value in values]
     mean, _ = mean_interval(logs)
     if len(logs) < 2:
-        return Estimate(mean, len(logs), None)
-    return Estimate(mean, len(logs), statistics.stdev(logs) / math.sqrt(len(logs)))
+        return RateEstimate(mean, len(logs), None)
+    return RateEstimate(mean, len(logs), statistics.stdev(logs) / math.sqrt(len(logs)))
 
 
 def modes(values: Sequence[float | None], error: float) -> tuple[Mode, Mode] | None:

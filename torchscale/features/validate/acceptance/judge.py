@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT
 from torchscale.features.validate.acceptance.causes import (
+    CauseQuestion,
     Explanation,
-    Question,
     explain,
     known_splits,
 )
 from torchscale.features.validate.acceptance.estimates import (
     MIN_ROUNDS,
-    Estimate,
     Mode,
+    RateEstimate,
     estimate,
     modes,
     split,
@@ -147,7 +147,7 @@ class _Case:
         self._run, self._baseline, self._power_limits = run, baseline, power_limits
         self._rounds, self._alone, self._tests = rounds, alone, tests
 
-    def judge(self, series: Series, level: Estimate, limits: Sequence[Held]) -> JudgedFigure:
+    def judge(self, series: Series, level: RateEstimate, limits: Sequence[Held]) -> JudgedFigure:
         kept = [series.values[it] if it in self._rounds else None for it in _places(series)]
         deciding = _deciding(limits)
         for slow, found in known_splits(self._run, self._rounds):
@@ -156,7 +156,7 @@ class _Case:
                 return _flapping(series, level, groups, deciding, found)
         groups = modes(kept, FAMILY_ERROR / self._tests)
         if groups is not None:
-            question = Question(series, self._rounds, modes=groups)
+            question = CauseQuestion(series, self._rounds, modes=groups)
             found = explain(question, self._run, self._baseline, self._power_limits)
             return _flapping(series, level, groups, deciding, found)
         if deciding is None:
@@ -169,7 +169,7 @@ class _Case:
             others = ""
             if self._alone:
                 others = "the others of this node are"
-            question = Question(series, self._rounds, kind=deciding.limit.kind, others=others)
+            question = CauseQuestion(series, self._rounds, kind=deciding.limit.kind, others=others)
             found = explain(question, self._run, self._baseline, self._power_limits)
             if not deciding.surely_low:
                 return _seeming(_figure(series, level, FigureStatus.UNCLEAR, deciding), found)
@@ -183,7 +183,7 @@ class _Case:
 
 def _flapping(
     series: Series,
-    level: Estimate,
+    level: RateEstimate,
     groups: tuple[Mode, Mode],
     held: Held | None,
     found: Explanation,
@@ -216,7 +216,7 @@ def _deciding(limits: Sequence[Held]) -> Held | None:
 
 def _figure(
     series: Series,
-    level: Estimate,
+    level: RateEstimate,
     status: FigureStatus,
     held: Held | None = None,
     because: str = "",
@@ -265,7 +265,7 @@ def _too_few(
 
 
 def _is_alone(
-    place: int, series: Sequence[Series], levels: Mapping[int, Estimate], low: set[int]
+    place: int, series: Sequence[Series], levels: Mapping[int, RateEstimate], low: set[int]
 ) -> bool:
     """Whether at least two parts of the same kind on this node are there, and most are not low."""
     kind = (series[place].figure, series[place].device)

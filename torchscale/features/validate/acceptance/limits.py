@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torchscale.analysis.stats.ratios import log_ratio, ratio_to_median
 from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.catalog.devices import find_device
-from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS, Estimate, estimate
+from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS, RateEstimate, estimate
 from torchscale.features.validate.acceptance.peers import FAMILY_ERROR, peer_limit
 from torchscale.schema.node.acceptance import Baseline, Limit, LimitKind, Series
 from torchscale.util.units import format_percent
@@ -143,7 +143,7 @@ def _held(
 
 
 def held_against_peers(
-    series: Sequence[Series], levels: Mapping[int, Estimate], tests: int
+    series: Sequence[Series], levels: Mapping[int, RateEstimate], tests: int
 ) -> dict[int, Held]:
     """Parts against the others of the same figure, by place in ``series``; none where there are too
     few.

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchscale.cli.options import (
-    MasterOption,
-    NodeRankOption,
-    NodesOption,
-    Several,
-    TokenFileOption,
-)
+from torchscale.cli.options import NodeArguments, Several
 from torchscale.cli.output import TERMINAL, note, print_json, result_console
+from torchscale.cli.parameters import option
 from torchscale.cli.parsing import members, parse_seconds
 from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode, UsageError
+from torchscale.measure.nodes import NodeOptions
 from torchscale.util.optional import optional
 
 if TYPE_CHECKING:
@@ -25,116 +22,123 @@ if TYPE_CHECKING:
     from torchscale.features.validate.run.acceptance import AcceptanceOptions
     from torchscale.features.validate.run.validate import ValidationOutcome
 
-_ACCEPTANCE = "Acceptance: speeds in rounds"
+
+@dataclass(frozen=True)
+class _RoundOptions:
+    """Speeds, measured in rounds."""
+
+    acceptance: Annotated[
+        bool,
+        option(
+            "--acceptance",
+            "Measure the speed of every device and link in rounds, and judge them: keep, "
+            "retest or return.",
+        ),
+    ] = False
+    budget: Annotated[
+        str | None,
+        option(
+            "--budget TIME",
+            "Time for the rounds, which end earlier where every figure can be judged. Default: 20m",
+        ),
+    ] = None
+    baseline: Annotated[
+        Path | None,
+        option(
+            "--baseline FILE",
+            "An earlier acceptance to hold the figures against: its folder, acceptance.json, "
+            "--json output or bundle.",
+        ),
+    ] = None
+
+    def checked(self) -> AcceptanceOptions | None:
+        """What ``--acceptance`` asks for; ``None`` without it.
+
+        Raises:
+            UsageError: other options of it were given without it.
+        """
+        if not self.acceptance:
+            if self.budget is not None or self.baseline is not None:
+                raise UsageError(
+                    "--budget and --baseline are of an acceptance", hint="add --acceptance"
+                )
+            return None
+        from torchscale.features.validate.baseline import read_baseline  # noqa: PLC0415 - `--help` does not need it
+        from torchscale.features.validate.run.acceptance import BUDGET_SECONDS, AcceptanceOptions  # noqa: PLC0415
+
+        seconds = BUDGET_SECONDS if self.budget is None else parse_seconds("--budget", self.budget)
+        return AcceptanceOptions(seconds, optional(read_baseline, self.baseline))
+
+
+@dataclass(frozen=True)
+class _BundleOptions:
+    """An archive of the checks."""
+
+    bundle: Annotated[
+        Path | None,
+        option(
+            "--bundle FILE",
+            "Write an archive of checks, facts, report and digests, to be sent and verified.",
+        ),
+    ] = None
+    sign: Annotated[Path | None, option("--sign KEY", "Sign the bundle with this SSH key.")] = None
+    verify: Annotated[
+        Path | None,
+        option(
+            "--verify FILE",
+            "Check a bundle of any node instead of this node: whether it was changed, who "
+            "signed it, whether its verdict follows from its facts.",
+        ),
+    ] = None
 
 
 def validate(
     require: Annotated[
         Several,
-        typer.Option(
-            "--require",
-            metavar="NAME,…",
-            help="cuda, nccl, nsys: exit with 3 unless this machine has all of them.",
+        option(
+            "--require NAME,…", "cuda, nccl, nsys: exit with 3 unless this machine has all of them."
         ),
     ] = None,
     min_gpus: Annotated[
-        int,
-        typer.Option("--min-gpus", min=0, help="Exit with 3 with fewer usable GPUs; implies CUDA."),
+        int, option("--min-gpus", "Exit with 3 with fewer usable GPUs; implies CUDA.", min=0)
     ] = 0,
     output_dir: Annotated[
-        Path,
-        typer.Option("--output-dir", "-o", help="Where results would go: its disk is checked."),
+        Path, option("--output-dir -o", "Where results would go: its disk is checked.")
     ] = Path("results"),
-    timeout: Annotated[
-        str, typer.Option("--timeout", help="Bound on the collective: 30, 90s or 2m.")
-    ] = "2m",
+    timeout: Annotated[str, option("--timeout", "Bound on the collective: 30, 90s or 2m.")] = "2m",
     burn_in: Annotated[
         str | None,
-        typer.Option(
-            "--burn-in",
-            metavar="TIME",
-            help="Let all devices work with known results for so long (30s, 10m, 2h): find wrong "
+        option(
+            "--burn-in TIME",
+            "Let all devices work with known results for so long (30s, 10m, 2h): find wrong "
             "bits, falling rates.",
         ),
     ] = None,
-    acceptance: Annotated[
-        bool,
-        typer.Option(
-            "--acceptance",
-            help="Measure the speed of every device and link in rounds, and judge them: keep, "
-            "retest or return.",
-            rich_help_panel=_ACCEPTANCE,
-        ),
-    ] = False,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            "--budget",
-            metavar="TIME",
-            help="Time for the rounds, which end earlier where every figure can be judged. "
-            "Default: 20m",
-            rich_help_panel=_ACCEPTANCE,
-        ),
-    ] = None,
-    baseline: Annotated[
-        Path | None,
-        typer.Option(
-            "--baseline",
-            metavar="FILE",
-            help="An earlier acceptance to hold the figures against: its folder, acceptance.json, "
-            "--json output or bundle.",
-            rich_help_panel=_ACCEPTANCE,
-        ),
-    ] = None,
-    nnodes: NodesOption = None,
-    node_rank: NodeRankOption = None,
-    master: MasterOption = None,
-    token_file: TokenFileOption = None,
+    *,
+    rounds: _RoundOptions,
+    nodes: NodeArguments,
     pairwise: Annotated[
         bool,
-        typer.Option(
+        option(
             "--pairwise",
-            help="Over several nodes: measure all pairs, and name slow nodes and slow links.",
+            "Over several nodes: measure all pairs, and name slow nodes and slow links.",
         ),
     ] = False,
     fix_hints: Annotated[
         bool,
-        typer.Option(
+        option(
             "--fix-hints",
-            help="Print the commands that mend each warning and failure. None is executed.",
+            "Print the commands that mend each warning and failure. None is executed.",
         ),
     ] = False,
     brief: Annotated[
         bool,
-        typer.Option(
-            "--brief",
-            help="Print one line: what to do with each part that is not kept, or the verdict.",
+        option(
+            "--brief", "Print one line: what to do with each part that is not kept, or the verdict."
         ),
     ] = False,
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            "--bundle",
-            metavar="FILE",
-            help="Write an archive of checks, facts, report and digests, to be sent and verified.",
-        ),
-    ] = None,
-    sign: Annotated[
-        Path | None,
-        typer.Option("--sign", metavar="KEY", help="Sign the bundle with this SSH key."),
-    ] = None,
-    verify: Annotated[
-        Path | None,
-        typer.Option(
-            "--verify",
-            metavar="FILE",
-            help="Check a bundle of any node instead of this node: whether it was changed, who "
-            "signed it, whether its verdict follows from its facts.",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print checks and facts as JSON.")
-    ] = False,
+    archive: _BundleOptions,
+    as_json: Annotated[bool, option("--json", "Print checks and facts as JSON.")] = False,
 ) -> None:
     """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real
     all-reduce over its GPUs.
@@ -169,22 +173,20 @@ def validate(
     """
     if brief and as_json:
         raise UsageError("--brief is a line and --json is JSON", hint="leave one of them out")
+    bundle, sign = archive.bundle, archive.sign
     if sign is not None and bundle is None:
         raise UsageError("--sign signs a bundle", hint="add --bundle FILE, or leave it out")
-    if verify is not None:
-        raise typer.Exit(_verify(verify, as_json=as_json))
-    if not acceptance and (budget is not None or baseline is not None):
-        raise UsageError("--budget and --baseline are of an acceptance", hint="add --acceptance")
+    if archive.verify is not None:
+        raise typer.Exit(_verify(archive.verify, as_json=as_json))
     timeout_seconds = parse_seconds("--timeout", timeout)
     burn_in_seconds = None if burn_in is None else parse_seconds("--burn-in", burn_in)
-    speeds = _rounds(budget, baseline) if acceptance else None
+    speeds = rounds.checked()
     required = members("--require", require, Requirement)
     from torchscale.features.validate.fleet import run as fleet  # noqa: PLC0415 - `--help` does not need it
     from torchscale.features.validate.fleet.steps import FleetOptions  # noqa: PLC0415
     from torchscale.features.validate.run import validate as run  # noqa: PLC0415
-    from torchscale.measure.nodes import NodeOptions  # noqa: PLC0415
 
-    cluster, token = fleet.join_fleet(NodeOptions(nnodes, node_rank, master, token_file), TERMINAL)
+    cluster, token = fleet.join_fleet(NodeOptions(**vars(nodes)), TERMINAL)
     if cluster is not None:
         if bundle is not None:
             raise UsageError(
@@ -229,15 +231,6 @@ def validate(
         write_bundle(outcome.validation, bundle, sign, TERMINAL)
         note(f"Wrote {bundle}. Check it anywhere: torchscale validate --verify {bundle}")
     raise typer.Exit(outcome.exit_code)
-
-
-def _rounds(budget: str | None, baseline: Path | None) -> AcceptanceOptions:
-    """What ``--acceptance`` asks for."""
-    from torchscale.features.validate.baseline import read_baseline  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.features.validate.run.acceptance import BUDGET_SECONDS, AcceptanceOptions  # noqa: PLC0415
-
-    seconds = BUDGET_SECONDS if budget is None else parse_seconds("--budget", budget)
-    return AcceptanceOptions(seconds, optional(read_baseline, baseline))
 
 
 def _show_node(outcome: ValidationOutcome, *, fix_hints: bool, as_json: bool, brief: bool) -> None:

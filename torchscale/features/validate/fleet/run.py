@@ -16,9 +16,9 @@ from torchscale.errors import ExitCode, MachineError
 from torchscale.features.cluster.cluster import Cluster, find_cluster
 from torchscale.features.cluster.nodes.follower import Follower
 from torchscale.features.cluster.nodes.messages import CheckDescription, CheckStep, Start
-from torchscale.features.cluster.nodes.participation import (
+from torchscale.features.cluster.nodes.roles import (
     CarryOut,
-    Participation,
+    FollowerRole,
     follow_node_0,
     lead_nodes,
     show_notes,
@@ -98,8 +98,8 @@ def follow_fleet(
             lost.
     """
 
-    def prepare(follower: Follower, stop: StopRequest) -> Participation:
-        return Participation(
+    def prepare(follower: Follower, stop: StopRequest) -> FollowerRole:
+        return FollowerRole(
             name="validate",
             description=_description(options),
             begin=lambda: _checker(follower, options, stop, observer),

@@ -9,8 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchscale.features.validate.acceptance.causes import LOWER, Explanation, Question, explain
-from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS, Estimate, estimate
+from torchscale.features.validate.acceptance.causes import (
+    LOWER,
+    CauseQuestion,
+    Explanation,
+    explain,
+)
+from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS, RateEstimate, estimate
 from torchscale.features.validate.acceptance.judge import undisturbed
 from torchscale.features.validate.acceptance.limits import DISK, NODE
 from torchscale.features.validate.acceptance.peers import (
@@ -57,7 +62,7 @@ class _Level:
 
     node_rank: int
     series: Series
-    level: Estimate
+    level: RateEstimate
     compared: float
 
 
@@ -146,10 +151,10 @@ def _without_a_majority(group: Sequence[_Level]) -> list[_Level]:
     return [each for each in group if each.node_rank != most]
 
 
-def _levels(run: AcceptanceRun) -> dict[Kind, list[tuple[Series, Estimate]]]:
+def _levels(run: AcceptanceRun) -> dict[Kind, list[tuple[Series, RateEstimate]]]:
     """The levels of a run's series over its undisturbed rounds, by figure and device."""
     rounds = undisturbed(run)
-    found: dict[Kind, list[tuple[Series, Estimate]]] = {}
+    found: dict[Kind, list[tuple[Series, RateEstimate]]] = {}
     for series in run.series:
         values = [value for it in rounds if (value := series.values[it]) is not None]
         if len(values) >= MIN_ROUNDS:
@@ -159,7 +164,7 @@ def _levels(run: AcceptanceRun) -> dict[Kind, list[tuple[Series, Estimate]]]:
 
 
 def _of_node(
-    rank: int, levels: Mapping[Kind, Sequence[tuple[Series, Estimate]]]
+    rank: int, levels: Mapping[Kind, Sequence[tuple[Series, RateEstimate]]]
 ) -> Iterator[_Level]:
     """The part in the middle speaks for the node: one that is slow does not make the node slow."""
     for parts in levels.values():
@@ -171,7 +176,7 @@ def _of_node(
 
 
 def _of_parts(
-    rank: int, levels: Mapping[Kind, Sequence[tuple[Series, Estimate]]]
+    rank: int, levels: Mapping[Kind, Sequence[tuple[Series, RateEstimate]]]
 ) -> Iterator[_Level]:
     """Each part by how far it is from the middle of its node: what slows a node is not the fault of
     each of its devices."""
@@ -262,7 +267,7 @@ def _explained(
         )
         if found is not None:
             return found
-    question = Question(
+    question = CauseQuestion(
         level.series,
         undisturbed(run),
         kind=LimitKind.PEERS,

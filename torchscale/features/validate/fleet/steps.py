@@ -18,7 +18,7 @@ from torchscale.errors import TorchscaleError
 from torchscale.features.cluster.nodes.leader import Leader
 from torchscale.features.cluster.nodes.messages import CheckStep
 from torchscale.features.cluster.nodes.network import free_port, networks
-from torchscale.features.cluster.nodes.participation import Conclusion, show_notes
+from torchscale.features.cluster.nodes.roles import Conclusion, show_notes
 from torchscale.features.validate.fleet.checks import (
     PAIR_BYTES,
     RESULT,

@@ -10,7 +10,7 @@ from itertools import pairwise
 from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.features.validate.health import fixes
 from torchscale.features.validate.health.rule import (
-    Outcome,
+    RuleOutcome,
     failed,
     gpus_of,
     not_applicable,
@@ -180,7 +180,7 @@ def burn_in_checks(burn_in: BurnIn, facts: NodeFacts) -> list[Check]:
     ]
 
 
-def _results(burn_in: BurnIn, facts: NodeFacts) -> Outcome:
+def _results(burn_in: BurnIn, facts: NodeFacts) -> RuleOutcome:
     ran = (
         f"{burn_in.rounds:,} rounds on {burn_in.world_size} ranks in "
         f"{format_seconds(burn_in.seconds)}"
@@ -213,7 +213,7 @@ def _results(burn_in: BurnIn, facts: NodeFacts) -> Outcome:
     return passed(f"every bit right; {ran}")
 
 
-def _throughput(burn_in: BurnIn, facts: NodeFacts) -> Outcome:
+def _throughput(burn_in: BurnIn, facts: NodeFacts) -> RuleOutcome:
     known = [(rate, rate.change) for rate in burn_in.rates if rate.change is not None]
     if not known:
         return not_applicable(f"a trend needs at least {MIN_BLOCKS} rounds")
@@ -230,7 +230,7 @@ def _throughput(burn_in: BurnIn, facts: NodeFacts) -> Outcome:
     return passed(f"largest loss: {_trend_text(min(known, key=lambda it: it[1])[0])}")
 
 
-def _gpus(burn_in: BurnIn, facts: NodeFacts) -> Outcome:
+def _gpus(burn_in: BurnIn, facts: NodeFacts) -> RuleOutcome:
     if not burn_in.gpus:
         return not_applicable("no GPU that the driver reports on")
     gpus = gpus_of(facts)

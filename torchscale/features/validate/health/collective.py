@@ -7,7 +7,7 @@ from torchscale.features.validate.health import fixes
 from torchscale.features.validate.health.rule import (
     COLLECTIVE,
     HealthRules,
-    Outcome,
+    RuleOutcome,
     failed,
     gpus_of,
     not_applicable,
@@ -19,7 +19,7 @@ COLLECTIVE_RULES = HealthRules()
 
 
 @COLLECTIVE_RULES.rule_on_node("collective", "collective", "all-reduce", COLLECTIVE)
-def collective(allreduce: CollectiveFacts, facts: NodeFacts) -> Outcome:
+def collective(allreduce: CollectiveFacts, facts: NodeFacts) -> RuleOutcome:
     """An all-reduce gives the correct sum in every element: over all usable GPUs, or over two CPU
     ranks."""
     if facts.software is not None and facts.software.torch is None:

@@ -11,7 +11,7 @@ from torchscale.features.validate.health.rule import (
     DRIVER_IF_ANY,
     GPUS,
     HealthRules,
-    Outcome,
+    RuleOutcome,
     failed,
     not_applicable,
     passed,
@@ -30,7 +30,7 @@ GPU_RULES = HealthRules()
 
 
 @GPU_RULES.rule_on_node("gpus", "GPUs", "GPUs", DRIVER)
-def gpus_present(driver: DriverFacts, facts: NodeFacts) -> Outcome:
+def gpus_present(driver: DriverFacts, facts: NodeFacts) -> RuleOutcome:
     """Lists the GPUs; different models in one node are a warning."""
     gpus = driver.gpus
     if driver.error is not None and not driver.missing:
@@ -55,7 +55,7 @@ def gpus_present(driver: DriverFacts, facts: NodeFacts) -> Outcome:
 
 
 @GPU_RULES.rule("gpu_visibility", "GPUs", "CUDA_VISIBLE_DEVICES", DRIVER_IF_ANY)
-def gpu_visibility(driver: DriverFacts) -> Outcome:
+def gpu_visibility(driver: DriverFacts) -> RuleOutcome:
     """Every entry of CUDA_VISIBLE_DEVICES names a GPU: CUDA silently ignores one that does not, and
     all behind it."""
     if not driver.gpus:
@@ -90,7 +90,7 @@ def gpu_visibility(driver: DriverFacts) -> Outcome:
 
 
 @GPU_RULES.rule("gpu_modes", "GPUs", "compute and persistence mode", GPUS)
-def gpu_modes(gpus: tuple[GpuFacts, ...]) -> Outcome:
+def gpu_modes(gpus: tuple[GpuFacts, ...]) -> RuleOutcome:
     """Processes may use the GPUs, and the driver stays loaded between them."""
     known = [gpu for gpu in gpus if gpu.compute_mode is not None or gpu.persistence is not None]
     if not known:
@@ -122,7 +122,7 @@ def gpu_modes(gpus: tuple[GpuFacts, ...]) -> Outcome:
 
 
 @GPU_RULES.rule("gpu_ecc", "GPUs", "ECC", GPUS)
-def gpu_ecc(gpus: tuple[GpuFacts, ...]) -> Outcome:
+def gpu_ecc(gpus: tuple[GpuFacts, ...]) -> RuleOutcome:
     """No uncorrected memory errors since the driver was loaded, and memory rows remapped without
     trouble."""
     known = [gpu for gpu in gpus if gpu.ecc_enabled is not None]
@@ -169,7 +169,7 @@ def gpu_ecc(gpus: tuple[GpuFacts, ...]) -> Outcome:
 
 
 @GPU_RULES.rule("gpu_throttling", "GPUs", "throttling", GPUS)
-def gpu_throttling(gpus: tuple[GpuFacts, ...]) -> Outcome:
+def gpu_throttling(gpus: tuple[GpuFacts, ...]) -> RuleOutcome:
     """No clock throttling caused by temperature or power."""
     known = [gpu for gpu in gpus if gpu.throttle_reasons is not None]
     if not known:
@@ -185,7 +185,7 @@ def gpu_throttling(gpus: tuple[GpuFacts, ...]) -> Outcome:
 
 
 @GPU_RULES.rule("gpu_temperature", "GPUs", "temperature", GPUS)
-def gpu_temperature(gpus: tuple[GpuFacts, ...]) -> Outcome:
+def gpu_temperature(gpus: tuple[GpuFacts, ...]) -> RuleOutcome:
     """No GPU is hot before a measurement starts."""
     known = [(gpu, gpu.temperature_celsius) for gpu in gpus if gpu.temperature_celsius is not None]
     if not known:
@@ -204,7 +204,7 @@ def gpu_temperature(gpus: tuple[GpuFacts, ...]) -> Outcome:
 
 
 @GPU_RULES.rule("gpu_idle", "GPUs", "other processes", GPUS)
-def gpu_idle(gpus: tuple[GpuFacts, ...]) -> Outcome:
+def gpu_idle(gpus: tuple[GpuFacts, ...]) -> RuleOutcome:
     """No other processes use the GPUs."""
     known = [
         gpu
@@ -229,7 +229,7 @@ def gpu_idle(gpus: tuple[GpuFacts, ...]) -> Outcome:
     return passed("none")
 
 
-def _no_gpus(driver: DriverFacts, facts: NodeFacts) -> Outcome:
+def _no_gpus(driver: DriverFacts, facts: NodeFacts) -> RuleOutcome:
     """A missing driver is correct on a node without GPUs, and a warning if GPUs are on the PCI
     bus."""
     seen = "none"
@@ -262,7 +262,7 @@ def gpu_name(gpu: GpuFacts) -> str:
     return f"GPU {gpu.index} ({', '.join(names)})"
 
 
-def nothing_known(gpus: Sequence[GpuFacts]) -> Outcome:
+def nothing_known(gpus: Sequence[GpuFacts]) -> RuleOutcome:
     """Why a rule about GPUs has nothing to judge."""
     if gpus:
         return not_applicable("not reported by the driver")

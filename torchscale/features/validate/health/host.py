@@ -10,7 +10,7 @@ from torchscale.features.validate.health.rule import (
     HOST,
     NSYS,
     HealthRules,
-    Outcome,
+    RuleOutcome,
     failed,
     not_applicable,
     passed,
@@ -43,7 +43,7 @@ HOST_RULES = HealthRules()
 
 
 @HOST_RULES.rule("processor", "host", "cores and memory", HOST)
-def processor(host: HostFacts) -> Outcome:
+def processor(host: HostFacts) -> RuleOutcome:
     """Reports cores, memory and NUMA nodes; never fails."""
     parts = [f"{host.cores} usable CPUs"]
     if host.memory_bytes:
@@ -54,7 +54,7 @@ def processor(host: HostFacts) -> Outcome:
 
 
 @HOST_RULES.rule("shared_memory", "host", "/dev/shm", HOST)
-def shared_memory(host: HostFacts) -> Outcome:
+def shared_memory(host: HostFacts) -> RuleOutcome:
     """/dev/shm is large enough for NCCL's and data loaders' buffers."""
     size = host.shm_bytes
     if size is None:
@@ -71,7 +71,7 @@ def shared_memory(host: HostFacts) -> Outcome:
 
 
 @HOST_RULES.rule("open_files", "host", "ulimit -n (open files)", HOST)
-def open_files(host: HostFacts) -> Outcome:
+def open_files(host: HostFacts) -> RuleOutcome:
     """Enough file descriptors for many ranks and loaders."""
     limit = host.open_files_limit
     if limit is None:
@@ -85,7 +85,7 @@ def open_files(host: HostFacts) -> Outcome:
 
 
 @HOST_RULES.rule("locked_memory", "host", "ulimit -l (locked memory)", HOST)
-def locked_memory(host: HostFacts) -> Outcome:
+def locked_memory(host: HostFacts) -> RuleOutcome:
     """Unlimited locked memory, which RDMA needs to register buffers."""
     limit = host.memory_lock_limit
     if limit is None:
@@ -100,7 +100,7 @@ def locked_memory(host: HostFacts) -> Outcome:
 
 
 @HOST_RULES.rule("hostname", "host", "host name", HOST)
-def hostname(host: HostFacts) -> Outcome:
+def hostname(host: HostFacts) -> RuleOutcome:
     """The host name resolves. A loopback address is no problem where a single node is measured."""
     if not host.addresses:
         advice = "make the name resolve (/etc/hosts, DNS): some backends look it up"
@@ -112,7 +112,7 @@ def hostname(host: HostFacts) -> Outcome:
 
 
 @HOST_RULES.rule("disk", "storage", "output directory", DISK)
-def disk(output: DiskFacts) -> Outcome:
+def disk(output: DiskFacts) -> RuleOutcome:
     """The output directory has enough space and write bandwidth."""
     if output.error is not None:
         seen = f"{output.path}: {output.error}"
@@ -141,7 +141,7 @@ def disk(output: DiskFacts) -> Outcome:
 
 
 @HOST_RULES.rule_on_node("nsys", "tools", "Nsight Systems", NSYS)
-def nsys(profiler: NsysFacts, facts: NodeFacts) -> Outcome:
+def nsys(profiler: NsysFacts, facts: NodeFacts) -> RuleOutcome:
     """Nsight Systems is installed, including the exporter."""
     has_gpu = facts.driver is not None and bool(facts.driver.gpus)
     if profiler.path is None:

@@ -11,7 +11,7 @@ from torchscale.features.validate.health.rule import (
     GPUS,
     HOST,
     HealthRules,
-    Outcome,
+    RuleOutcome,
     not_applicable,
     passed,
     warned,
@@ -22,7 +22,7 @@ INTERCONNECT_RULES = HealthRules()
 
 
 @INTERCONNECT_RULES.rule("gpu_pcie", "interconnect", "PCIe width", GPUS)
-def gpu_pcie(gpus: tuple[GpuFacts, ...]) -> Outcome:
+def gpu_pcie(gpus: tuple[GpuFacts, ...]) -> RuleOutcome:
     """Every GPU uses all its PCIe lanes. The PCIe generation is not checked: GPUs lower it when
     idle."""
     known = [gpu for gpu in gpus if gpu.pcie_width is not None and gpu.pcie_width_max is not None]
@@ -39,7 +39,7 @@ def gpu_pcie(gpus: tuple[GpuFacts, ...]) -> Outcome:
 
 
 @INTERCONNECT_RULES.rule("gpu_links", "interconnect", "P2P and NVLink", DRIVER_IF_ANY)
-def gpu_links(driver: DriverFacts) -> Outcome:
+def gpu_links(driver: DriverFacts) -> RuleOutcome:
     """GPUs can access each other's memory directly (P2P), over NVLink where present."""
     if len(driver.gpus) < 2:
         return not_applicable("fewer than two GPUs")
@@ -71,7 +71,7 @@ def gpu_links(driver: DriverFacts) -> Outcome:
 
 
 @INTERCONNECT_RULES.rule("rdma", "interconnect", "InfiniBand / RoCE", HOST)
-def rdma_devices(host: HostFacts) -> Outcome:
+def rdma_devices(host: HostFacts) -> RuleOutcome:
     """InfiniBand and RoCE ports are active; needed for multi-node training."""
     ports = host.rdma_ports
     if not ports:

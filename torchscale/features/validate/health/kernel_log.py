@@ -10,7 +10,7 @@ from torchscale.features.validate.health.gpu import gpu_name
 from torchscale.features.validate.health.rule import (
     KERNEL,
     HealthRules,
-    Outcome,
+    RuleOutcome,
     failed,
     gpus_of,
     not_applicable,
@@ -31,7 +31,7 @@ _MOST_SHOWN = 6
 
 
 @KERNEL_LOG_RULES.rule_on_node("gpu_errors", "GPUs", "errors in the kernel's log", KERNEL)
-def gpu_errors(log: KernelLogFacts, facts: NodeFacts) -> Outcome:
+def gpu_errors(log: KernelLogFacts, facts: NodeFacts) -> RuleOutcome:
     """No error since the node was started that asks for a reset, a reboot or a replacement."""
     gpus = gpus_of(facts)
     if log.error is not None:

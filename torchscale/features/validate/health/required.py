@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchscale.features.validate.health import fixes
-from torchscale.features.validate.health.rule import Outcome, cuda_devices_of, failed, passed
+from torchscale.features.validate.health.rule import RuleOutcome, cuda_devices_of, failed, passed
 from torchscale.schema.node.check import Check, Status, Validation
 from torchscale.schema.node.probe import NodeFacts
 
@@ -46,7 +46,7 @@ def lacks_required_device(validation: Validation) -> bool:
     )
 
 
-def _required_cuda(facts: NodeFacts) -> Outcome:
+def _required_cuda(facts: NodeFacts) -> RuleOutcome:
     if facts.software is not None and facts.software.cuda_available:
         return passed("usable")
     why = "PyTorch sees no CUDA device"
@@ -56,7 +56,7 @@ def _required_cuda(facts: NodeFacts) -> Outcome:
     return failed(why, "a usable CUDA device", advice, fixes.CUDA_DEVICES)
 
 
-def _required_gpus(devices: int | None, least: int) -> Outcome:
+def _required_gpus(devices: int | None, least: int) -> RuleOutcome:
     seen = "unknown"
     if devices is not None:
         seen = f"{devices} available to PyTorch"
@@ -66,14 +66,14 @@ def _required_gpus(devices: int | None, least: int) -> Outcome:
     return failed(seen, f"at least {least}", advice, fixes.CUDA_DEVICES)
 
 
-def _required_nccl(facts: NodeFacts) -> Outcome:
+def _required_nccl(facts: NodeFacts) -> RuleOutcome:
     if facts.software is not None and facts.software.nccl:
         return passed(facts.software.nccl)
     advice = "install a CUDA build of PyTorch for Linux, on a machine with a GPU"
     return failed("not usable", "NCCL and a GPU", advice, fixes.CUDA_DEVICES)
 
 
-def _required_nsys(facts: NodeFacts) -> Outcome:
+def _required_nsys(facts: NodeFacts) -> RuleOutcome:
     """One that cannot write reports does not meet the requirement."""
     profiler = facts.nsys
     if profiler is not None and profiler.path is not None and profiler.can_export is not False:

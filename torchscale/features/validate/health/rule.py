@@ -1,10 +1,10 @@
 """How a health rule is registered and called, and what it may say.
 
-A rule is a function from one group of a node's facts to an :class:`Outcome`. The decorator names
+A rule is a function from one group of a node's facts to a :class:`RuleOutcome`. The decorator names
 the check and the group::
 
     @HOST_RULES.rule("open_files", "host", "ulimit -n (open files)", HOST)
-    def open_files(host: HostFacts) -> Outcome: ...
+    def open_files(host: HostFacts) -> RuleOutcome: ...
 
 What it leaves under the function's name takes all facts of a node and returns the check: that the
 facts are missing, and why, or what the function says. ``rule_on_node`` is for rules that look at
@@ -38,7 +38,7 @@ NodeRule = Callable[[NodeFacts], Check]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RuleOutcome:
     """What a rule says: the value seen and, unless it passed, what was expected and what to do.
 
     ``commands`` mend it, or show the cause where no command mends it.
@@ -64,31 +64,31 @@ class Outcome:
         )
 
 
-def passed(seen: str) -> Outcome:
+def passed(seen: str) -> RuleOutcome:
     """The outcome of a check that passed, with the value seen."""
-    return Outcome(Status.PASS, seen)
+    return RuleOutcome(Status.PASS, seen)
 
 
-def warned(seen: str, expected: str, advice: str, commands: fixes.Fixes) -> Outcome:
+def warned(seen: str, expected: str, advice: str, commands: fixes.Fixes) -> RuleOutcome:
     """Training works, but may be slow or unreliable."""
-    return Outcome(Status.WARN, seen, expected, advice, commands)
+    return RuleOutcome(Status.WARN, seen, expected, advice, commands)
 
 
-def failed(seen: str, expected: str, advice: str, commands: fixes.Fixes) -> Outcome:
+def failed(seen: str, expected: str, advice: str, commands: fixes.Fixes) -> RuleOutcome:
     """Training fails, or its results cannot be trusted."""
-    return Outcome(Status.FAIL, seen, expected, advice, commands)
+    return RuleOutcome(Status.FAIL, seen, expected, advice, commands)
 
 
-def not_applicable(seen: str) -> Outcome:
+def not_applicable(seen: str) -> RuleOutcome:
     """The rule does not apply to this node."""
-    return Outcome(Status.NOT_APPLICABLE, seen)
+    return RuleOutcome(Status.NOT_APPLICABLE, seen)
 
 
-def unknown(reason: str | None = None) -> Outcome:
+def unknown(reason: str | None = None) -> RuleOutcome:
     """The facts for the rule are missing; ``reason`` says why."""
     advice = "run the probe to see its output: python -m torchscale.worker.probe"
     seen = f"could not be checked: {reason or 'not reported'}"
-    return Outcome(Status.WARN, seen, "", advice, fixes.PROBE)
+    return RuleOutcome(Status.WARN, seen, "", advice, fixes.PROBE)
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class HealthRules:
 
     def rule(
         self, identity: str, group: str, title: str, needs: FactGroup[Facts]
-    ) -> Callable[[Callable[[Facts], Outcome]], NodeRule]:
+    ) -> Callable[[Callable[[Facts], RuleOutcome]], NodeRule]:
         """Registers a function of one group of facts.
 
         Args:
@@ -165,9 +165,9 @@ class HealthRules:
             needs: What the function is given.
         """
 
-        def register(judge: Callable[[Facts], Outcome]) -> NodeRule:
+        def register(judge: Callable[[Facts], RuleOutcome]) -> NodeRule:
             @wraps(judge)
-            def judged(found: Facts, _: NodeFacts) -> Outcome:
+            def judged(found: Facts, _: NodeFacts) -> RuleOutcome:
                 return judge(found)
 
             return self.rule_on_node(identity, group, title, needs)(judged)
@@ -176,11 +176,11 @@ class HealthRules:
 
     def rule_on_node(
         self, identity: str, group: str, title: str, needs: FactGroup[Facts]
-    ) -> Callable[[Callable[[Facts, NodeFacts], Outcome]], NodeRule]:
+    ) -> Callable[[Callable[[Facts, NodeFacts], RuleOutcome]], NodeRule]:
         """Registers a function that is given all facts of the node beside its group of facts;
         otherwise as :meth:`rule`."""
 
-        def register(judge: Callable[[Facts, NodeFacts], Outcome]) -> NodeRule:
+        def register(judge: Callable[[Facts, NodeFacts], RuleOutcome]) -> NodeRule:
             @wraps(judge)
             def check_node(facts: NodeFacts) -> Check:
                 found = needs.read(facts)

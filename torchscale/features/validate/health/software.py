@@ -9,7 +9,7 @@ from torchscale.features.validate.health.rule import (
     NODE,
     SOFTWARE,
     HealthRules,
-    Outcome,
+    RuleOutcome,
     failed,
     not_applicable,
     passed,
@@ -59,7 +59,7 @@ SOFTWARE_RULES = HealthRules()
 
 
 @SOFTWARE_RULES.rule("python", "software", "Python", SOFTWARE)
-def python_version(software: SoftwareFacts) -> Outcome:
+def python_version(software: SoftwareFacts) -> RuleOutcome:
     """The Python version is supported."""
     if version_numbers(software.python) < OLDEST_PYTHON:
         return failed(software.python, "3.10 or newer", "use a newer Python", fixes.PYTHON)
@@ -67,7 +67,7 @@ def python_version(software: SoftwareFacts) -> Outcome:
 
 
 @SOFTWARE_RULES.rule("package", "software", "package torchscale", NODE)
-def own_package(facts: NodeFacts) -> Outcome:
+def own_package(facts: NodeFacts) -> RuleOutcome:
     """No other project's package of the name ``torchscale`` is installed."""
     if facts.software is None or facts.software.namesakes is None:
         return not_applicable("not read")
@@ -83,7 +83,7 @@ def own_package(facts: NodeFacts) -> Outcome:
 
 
 @SOFTWARE_RULES.rule("torch", "software", "PyTorch", SOFTWARE)
-def torch_version(software: SoftwareFacts) -> Outcome:
+def torch_version(software: SoftwareFacts) -> RuleOutcome:
     """PyTorch can be imported, and its version is supported."""
     if software.torch is None:
         if "No module named 'torch'" in (software.torch_error or ""):
@@ -101,7 +101,7 @@ def torch_version(software: SoftwareFacts) -> Outcome:
 
 
 @SOFTWARE_RULES.rule("cuda_runtime", "software", "CUDA runtime", NODE)
-def cuda_runtime(facts: NodeFacts) -> Outcome:
+def cuda_runtime(facts: NodeFacts) -> RuleOutcome:
     """The driver supports the CUDA version of PyTorch."""
     software, driver = facts.software, facts.driver
     if software is not None and software.rocm_built is not None:
@@ -144,7 +144,7 @@ def _no_gpu(driver: DriverFacts) -> str:
     return f"no GPU ({driver.error})"
 
 
-def _runtime_for_driver(seen: str, cuda: str, driver_cuda: str | None) -> Outcome:
+def _runtime_for_driver(seen: str, cuda: str, driver_cuda: str | None) -> RuleOutcome:
     """The driver is at least as new as PyTorch's CUDA."""
     if driver_cuda is None:
         return passed(seen)
@@ -161,7 +161,7 @@ def _runtime_for_driver(seen: str, cuda: str, driver_cuda: str | None) -> Outcom
     return passed(seen)
 
 
-def _rocm_runtime(software: SoftwareFacts) -> Outcome:
+def _rocm_runtime(software: SoftwareFacts) -> RuleOutcome:
     """PyTorch can use a device; nothing reads AMD's driver."""
     seen = f"PyTorch's ROCm {software.rocm_built}, {software.cuda_devices or 0} devices"
     if not software.cuda_available:
@@ -170,7 +170,7 @@ def _rocm_runtime(software: SoftwareFacts) -> Outcome:
 
 
 @SOFTWARE_RULES.rule("nccl", "software", "NCCL", NODE)
-def nccl_version(facts: NodeFacts) -> Outcome:
+def nccl_version(facts: NodeFacts) -> RuleOutcome:
     """NCCL is available if there are CUDA devices."""
     software = facts.software
     if software is None or not software.cuda_available:

@@ -8,7 +8,7 @@ from torchscale.features.validate.health import fixes
 from torchscale.features.validate.health.rule import (
     SYSTEM,
     HealthRules,
-    Outcome,
+    RuleOutcome,
     not_applicable,
     passed,
     unknown,
@@ -46,7 +46,7 @@ SYSTEM_RULES = HealthRules()
 
 
 @SYSTEM_RULES.rule_on_node("memory", "host", "available memory", SYSTEM)
-def memory(system: SystemFacts, facts: NodeFacts) -> Outcome:
+def memory(system: SystemFacts, facts: NodeFacts) -> RuleOutcome:
     """Enough memory for one rank on each GPU, within the container's or job's limit."""
     if system.memory_available_bytes is None:
         return unknown()
@@ -68,7 +68,7 @@ def memory(system: SystemFacts, facts: NodeFacts) -> Outcome:
 
 
 @SYSTEM_RULES.rule_on_node("cpu_limit", "host", "CPU quota", SYSTEM)
-def cpu_limit(system: SystemFacts, facts: NodeFacts) -> Outcome:
+def cpu_limit(system: SystemFacts, facts: NodeFacts) -> RuleOutcome:
     """No CPU quota below the CPUs that the process may use: the kernel would stop ranks within each
     period."""
     if system.cpu_limit is None:
@@ -88,7 +88,7 @@ def cpu_limit(system: SystemFacts, facts: NodeFacts) -> Outcome:
 
 
 @SYSTEM_RULES.rule("tasks", "host", "processes and threads", SYSTEM)
-def tasks(system: SystemFacts) -> Outcome:
+def tasks(system: SystemFacts) -> RuleOutcome:
     """Enough processes and threads for many ranks."""
     if system.tasks_limit is None:
         return unknown()
@@ -101,7 +101,7 @@ def tasks(system: SystemFacts) -> Outcome:
 
 
 @SYSTEM_RULES.rule_on_node("cpu_load", "host", "CPU load", SYSTEM)
-def load(system: SystemFacts, facts: NodeFacts) -> Outcome:
+def load(system: SystemFacts, facts: NodeFacts) -> RuleOutcome:
     """No other processes keep the CPUs busy."""
     if system.load is None or facts.host is None:
         return unknown()
@@ -121,7 +121,7 @@ def load(system: SystemFacts, facts: NodeFacts) -> Outcome:
 
 
 @SYSTEM_RULES.rule("temporary", "host", "temporary directory", SYSTEM)
-def temporary_directory(system: SystemFacts) -> Outcome:
+def temporary_directory(system: SystemFacts) -> RuleOutcome:
     """Temporary files can be written: torch.compile and torchrun need them."""
     if system.temporary_error is not None:
         seen = f"{system.temporary}: {system.temporary_error}"
@@ -141,7 +141,7 @@ def temporary_directory(system: SystemFacts) -> Outcome:
 
 
 @SYSTEM_RULES.rule("home", "host", "home directory", SYSTEM)
-def home_directory(system: SystemFacts) -> Outcome:
+def home_directory(system: SystemFacts) -> RuleOutcome:
     """Caches of Triton and model hubs can be written in the home directory."""
     seen = system.home or "not set"
     if system.home_error is not None:
@@ -151,7 +151,7 @@ def home_directory(system: SystemFacts) -> Outcome:
 
 
 @SYSTEM_RULES.rule("locale", "host", "locale", SYSTEM)
-def text_locale(system: SystemFacts) -> Outcome:
+def text_locale(system: SystemFacts) -> RuleOutcome:
     """The locale exists and writes UTF-8: logs and names of models hold more than ASCII."""
     if system.locale_error is not None:
         return warned(
@@ -164,7 +164,7 @@ def text_locale(system: SystemFacts) -> Outcome:
 
 
 @SYSTEM_RULES.rule_on_node("clock", "host", "clock", SYSTEM)
-def clock(system: SystemFacts, facts: NodeFacts) -> Outcome:
+def clock(system: SystemFacts, facts: NodeFacts) -> RuleOutcome:
     """The clock is plausible and, where other nodes can be reached over RDMA, follows a
     reference."""
     if system.time is None:
@@ -184,7 +184,7 @@ def clock(system: SystemFacts, facts: NodeFacts) -> Outcome:
 
 
 @SYSTEM_RULES.rule("local_ports", "host", "local ports", SYSTEM)
-def local_ports(system: SystemFacts) -> Outcome:
+def local_ports(system: SystemFacts) -> RuleOutcome:
     """Enough ports for the connections between ranks."""
     if system.local_ports is None:
         return not_applicable("not reported by the kernel")
@@ -198,7 +198,7 @@ def local_ports(system: SystemFacts) -> Outcome:
 
 
 @SYSTEM_RULES.rule("cpu_governor", "host", "CPU frequency governor", SYSTEM)
-def governor(system: SystemFacts) -> Outcome:
+def governor(system: SystemFacts) -> RuleOutcome:
     """CPUs run at full frequency at once."""
     if not system.governors:
         return not_applicable("not reported by the kernel")
@@ -217,7 +217,7 @@ def governor(system: SystemFacts) -> Outcome:
 
 
 @SYSTEM_RULES.rule("huge_pages", "host", "huge page defragmentation", SYSTEM)
-def huge_pages(system: SystemFacts) -> Outcome:
+def huge_pages(system: SystemFacts) -> RuleOutcome:
     """An allocation does not wait until the kernel has made huge pages, which takes milliseconds at
     random."""
     if system.huge_page_defrag is None:
@@ -231,7 +231,7 @@ def huge_pages(system: SystemFacts) -> Outcome:
 
 
 @SYSTEM_RULES.rule_on_node("numa_balancing", "host", "NUMA balancing", SYSTEM)
-def numa_balancing(system: SystemFacts, facts: NodeFacts) -> Outcome:
+def numa_balancing(system: SystemFacts, facts: NodeFacts) -> RuleOutcome:
     """The kernel does not move pages between NUMA nodes: ranks are bound to theirs, and each move
     is a page fault."""
     nodes = None

@@ -5,26 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.cli.parameters import argument, option
 from torchscale.errors import UsageError
 
 
 def autopsy(
     pid: Annotated[
-        int | None,
-        typer.Argument(metavar="PID", min=1, help="PID of torchrun or of one of its ranks."),
+        int | None, argument("PID", "PID of torchrun or of one of its ranks.", min=1)
     ] = None,
     log_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--log-dir",
-            metavar="DIR",
-            help="Directory with flight recorder files, with logs of the ranks, or of a launch.",
+        option(
+            "--log-dir DIR",
+            "Directory with flight recorder files, with logs of the ranks, or of a launch.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
+    as_json: Annotated[bool, option("--json", "Print the verdict as JSON.")] = False,
 ) -> None:
     """Say why a distributed job makes no progress: which collective ranks wait in, and which rank
     did not call it.

@@ -14,6 +14,7 @@ import typer
 from torchscale.cli.command import COMMAND_KEY, WithProgram, words_of
 from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, message_console, print_json, result_console
+from torchscale.cli.parameters import option
 from torchscale.cli.parsing import check_price, parse_seconds
 from torchscale.errors import ProgramExit, TorchscaleError, UsageError
 from torchscale.util.text import program_name
@@ -33,54 +34,48 @@ def watch(
     context: typer.Context,
     output_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--output-dir",
-            "-o",
-            metavar="DIR",
-            help="New folder for what is collected. Default: results/watch-<program>-<time>",
+        option(
+            "--output-dir -o DIR",
+            "New folder for what is collected. Default: results/watch-<program>-<time>",
         ),
     ] = None,
     append: Annotated[
         bool,
-        typer.Option(
+        option(
             "--append",
-            help="Add to the job in --output-dir, if there is one: a job that is requeued or "
-            "started again is one job. Where nothing can be added to it, a folder beside it is taken: "
-            "the program is started in any case.",
+            "Add to the job in --output-dir, if there is one: a job that is requeued or "
+            "started again is one job. Where nothing can be added to it, a folder beside it "
+            "is taken: the program is started in any case.",
         ),
     ] = False,
     live: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--live/--no-live",
-            help="Print findings as they appear. Default: where messages go to a terminal.",
+            "Print findings as they appear. Default: where messages go to a terminal.",
         ),
     ] = None,
     keep_events: Annotated[
-        bool,
-        typer.Option("--keep-events", help="Keep the moments of all ranks, up to 24 MB each."),
+        bool, option("--keep-events", "Keep the moments of all ranks, up to 24 MB each.")
     ] = False,
     stall: Annotated[
         str,
-        typer.Option(
-            "--stall",
-            metavar="TIME",
-            help="Look why the job hangs after so long without a step or a collective.",
+        option(
+            "--stall TIME", "Look why the job hangs after so long without a step or a collective."
         ),
     ] = "2m",
     cost: Annotated[
         float | None,
-        typer.Option(
-            "--cost",
-            metavar="DOLLARS",
-            help="Price of a device and hour: what each part of the wall time cost, and findings.",
+        option(
+            "--cost DOLLARS",
+            "Price of a device and hour: what each part of the wall time cost, and findings.",
         ),
     ] = None,
     timing: Annotated[
         bool,
-        typer.Option(
+        option(
             "--timing",
-            help="On GPUs: have torch time each collective, so that the rank which the others wait "
+            "On GPUs: have torch time each collective, so that the rank which the others wait "
             "for is known.",
         ),
     ] = False,

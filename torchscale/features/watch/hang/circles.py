@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchscale.catalog.backends import runs_on_device
+from torchscale.features.watch.hang.collective_log import SCHEDULED, STARTED, CollectiveCall
 from torchscale.features.watch.hang.collectives import Stall
 from torchscale.features.watch.hang.history import leaves_loop
 from torchscale.features.watch.hang.job import Job
 from torchscale.features.watch.hang.verdict import collective_label, make_verdict, stuck_collective
-from torchscale.schema.launch.collective_log import SCHEDULED, STARTED, CollectiveCall
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence
 from torchscale.util.text import agreeing, ranks_label

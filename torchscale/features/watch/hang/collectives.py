@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from torchscale.features.watch.hang.numbering import Numbered, compared
-from torchscale.features.watch.hang.signatures import COALESCED, Signature, signature_of
-from torchscale.schema.launch.collective_log import (
+from torchscale.features.watch.hang.collective_log import (
     DEFAULT_GROUP_DESCRIPTION,
     CollectiveCall,
     CollectiveLog,
 )
+from torchscale.features.watch.hang.numbering import Numbered, compared
+from torchscale.features.watch.hang.signatures import COALESCED, Signature, signature_of
 from torchscale.util.optional import optional
 
 

@@ -3,10 +3,15 @@ have."""
 
 from __future__ import annotations
 
+from torchscale.features.watch.hang.collective_log import (
+    COMPLETED,
+    SCHEDULED,
+    STARTED,
+    CollectiveCall,
+)
 from torchscale.features.watch.hang.collectives import Stall
 from torchscale.features.watch.hang.job import Job
 from torchscale.features.watch.hang.verdict import collective_label, make_verdict, stuck_collective
-from torchscale.schema.launch.collective_log import COMPLETED, SCHEDULED, STARTED, CollectiveCall
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence
 from torchscale.util.text import agreeing, ranks_label

@@ -14,6 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from torchscale.errors import TraceError, UsageError
+from torchscale.features.watch.hang.collective_log import DEFAULT_GROUP_DESCRIPTION, CollectiveLog
 from torchscale.features.watch.hang.evidence import LOG_BYTES, condition_of, log_of, read_facts
 from torchscale.features.watch.hang.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
 from torchscale.features.watch.hang.job import RankEvidence
@@ -27,7 +28,6 @@ from torchscale.features.watch.hang.log_files import (
 from torchscale.features.watch.hang.ras_status import MAX_STATUS_BYTES, saved_ras_notes
 from torchscale.features.watch.hang.stacks import last_stack
 from torchscale.features.watch.hang.watchdog.logs import WatchdogLogs, read_watchdog_logs
-from torchscale.schema.launch.collective_log import DEFAULT_GROUP_DESCRIPTION, CollectiveLog
 from torchscale.schema.launch.hang import (
     HangFacts,
     RankCondition,

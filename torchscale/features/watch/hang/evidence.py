@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from torchscale.config.choices import MAX_NODES
 from torchscale.errors import OutputError, TraceError
+from torchscale.features.watch.hang.collective_log import CollectiveLog, ProcessGroup
 from torchscale.features.watch.hang.explain import explain_failure, explain_hang
 from torchscale.features.watch.hang.flight_recorder import MAX_DUMP_BYTES, collective_log, merged
 from torchscale.features.watch.hang.job import RankEvidence
@@ -22,7 +23,6 @@ from torchscale.features.watch.hang.nccl_ras import nccl_notes
 from torchscale.features.watch.hang.py_spy import py_spy_stacks
 from torchscale.features.watch.hang.stacks import last_stack
 from torchscale.launch.gloo_log import size_error
-from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import (
     FACTS_FILE,
     REQUEST_FILE,

@@ -16,14 +16,14 @@ import msgspec
 
 from torchscale.catalog.backends import is_nccl
 from torchscale.errors import TraceError
-from torchscale.features.watch.hang.plain_pickle import plain_pickle
-from torchscale.schema.launch.collective_log import (
+from torchscale.features.watch.hang.collective_log import (
     COMPLETED,
     DEFAULT_GROUP_DESCRIPTION,
     CollectiveCall,
     CollectiveLog,
     ProcessGroup,
 )
+from torchscale.features.watch.hang.plain_pickle import plain_pickle
 from torchscale.schema.launch.hang import StackFrame
 from torchscale.util.lenient import read_fields
 from torchscale.util.text import one_line

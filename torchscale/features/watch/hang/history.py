@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
+from torchscale.features.watch.hang.collective_log import CollectiveCall, CollectiveLog
 from torchscale.features.watch.hang.collectives import Stall
 from torchscale.features.watch.hang.signatures import Signature, call_signature
-from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog
 
 _CONTEXT = 3
 """Collectives before a position that must be equal for two positions of a loop to count as the

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchscale.features.watch.hang.activity import Activity, busy_among_idle
+from torchscale.features.watch.hang.collective_log import CollectiveLog
 from torchscale.features.watch.hang.collectives import (
     GroupLog,
     Stall,
@@ -19,7 +20,6 @@ from torchscale.features.watch.hang.stacks import (
     is_joining,
     place,
 )
-from torchscale.schema.launch.collective_log import CollectiveLog
 from torchscale.schema.launch.hang import RankCondition, StackFrame
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from torchscale.features.watch.hang.collective_log import CollectiveCall, CollectiveLog
 from torchscale.features.watch.hang.signatures import signature_of
-from torchscale.schema.launch.collective_log import CollectiveCall, CollectiveLog
 
 Numbered = dict[int, tuple[CollectiveCall, ...]]
 """Number → calls: several where they were coalesced."""

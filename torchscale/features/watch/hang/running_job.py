@@ -15,6 +15,7 @@ import psutil
 
 from torchscale.errors import TraceError, UsageError
 from torchscale.features.watch.hang.activity import Activity
+from torchscale.features.watch.hang.collective_log import CollectiveLog
 from torchscale.features.watch.hang.evidence import process_condition
 from torchscale.features.watch.hang.flight_recorder import MAX_DUMP_BYTES, read_flight_recorder
 from torchscale.features.watch.hang.job import RankEvidence
@@ -23,7 +24,6 @@ from torchscale.features.watch.hang.py_spy import has_py_spy, py_spy_stacks
 from torchscale.features.watch.hang.rank_activity import rank_activities
 from torchscale.features.watch.hang.source_loops import outermost_loops
 from torchscale.features.watch.hang.stacks import LineRange
-from torchscale.schema.launch.collective_log import CollectiveLog
 from torchscale.schema.launch.hang import RankCondition, StackFrame
 from torchscale.util.files import read_bounded
 from torchscale.util.processes.subprocesses import rank_environment

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from torchscale.catalog.backends import is_nccl
-from torchscale.schema.launch.collective_log import CollectiveCall
+from torchscale.features.watch.hang.collective_log import CollectiveCall
 from torchscale.util.optional import complete, optional, sole
 
 COALESCED = "coalesced"

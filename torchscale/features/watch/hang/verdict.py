@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchscale.features.watch.hang.collective_log import DEFAULT_GROUP_DESCRIPTION, CollectiveCall
 from torchscale.features.watch.hang.collectives import GroupLog, Stall
 from torchscale.features.watch.hang.job import Job, wait_of
 from torchscale.features.watch.hang.signatures import (
@@ -14,7 +15,6 @@ from torchscale.features.watch.hang.signatures import (
     payload_of,
 )
 from torchscale.features.watch.hang.stacks import place, purpose
-from torchscale.schema.launch.collective_log import DEFAULT_GROUP_DESCRIPTION, CollectiveCall
 from torchscale.schema.launch.hang import (
     Autopsy,
     HangCause,

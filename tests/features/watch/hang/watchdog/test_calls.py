@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.features.watch.hang.test_explain import call
+from torchscale.features.watch.hang.collective_log import CollectiveLog, ProcessGroup
 from torchscale.features.watch.hang.watchdog.calls import collectives_of, fitted
 from torchscale.features.watch.hang.watchdog.groups import groups_by_rank
 from torchscale.features.watch.hang.watchdog.record import (
@@ -15,7 +16,6 @@ from torchscale.features.watch.hang.watchdog.record import (
     GroupStatus,
     RankWatchdog,
 )
-from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 
 
 def log_of(ranks: dict[int, RankWatchdog], rank: int) -> CollectiveLog | None:

@@ -10,88 +10,57 @@ import typer
 from torchscale.cli.command import as_typed
 from torchscale.cli.options import (
     JsonOption,
-    MasterOption,
-    NodeRankOption,
-    NodesOption,
+    NodeArguments,
     OutputOption,
     Several,
-    TokenFileOption,
     config_values,
     known_options,
 )
 from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.cli.parameters import option
 from torchscale.cli.parsing import counts, listed
 from torchscale.cli.sweep_output import SWEEP_TERMINAL
 from torchscale.cli.workload import CountOption, DeviceOption, Workload
 from torchscale.errors import UsageError
 from torchscale.features.machine.collectives.terminal import print_collectives
+from torchscale.measure.nodes import NodeOptions
 
 
 def collectives(
     context: typer.Context,
     operations: Annotated[
         Several,
-        typer.Option(
-            "--op",
-            metavar="NAME,…",
-            help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, "
-            "send_recv (a ring), pairs (every two devices), barrier; several with commas. Default: "
-            "all",
+        option(
+            "--op NAME,…",
+            "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send_recv "
+            "(a ring), pairs (every two devices), barrier; several with commas. Default: all",
         ),
     ] = None,
-    min_bytes: Annotated[
-        str, typer.Option("--min-bytes", "-b", metavar="BYTES", help="Smallest size: 8, 1KiB …")
-    ] = "1KiB",
+    min_bytes: Annotated[str, option("--min-bytes -b BYTES", "Smallest size: 8, 1KiB …")] = "1KiB",
     max_bytes: Annotated[
         str | None,
-        typer.Option(
-            "--max-bytes",
-            "-e",
-            metavar="BYTES",
-            help="Largest size. Default: 1 GiB on GPUs, 64 MiB on CPUs",
-        ),
+        option("--max-bytes -e BYTES", "Largest size. Default: 1 GiB on GPUs, 64 MiB on CPUs"),
     ] = None,
     dtypes: Annotated[
         Several,
-        typer.Option(
-            "--dtype",
-            "-d",
-            metavar="NAME,…",
-            help="fp64, fp32, fp16, bf16, int64, int32, uint8. Default: fp32",
-        ),
+        option("--dtype -d NAME,…", "fp64, fp32, fp16, bf16, int64, int32, uint8. Default: fp32"),
     ] = None,
-    iterations: Annotated[int, typer.Option("--iters", min=1, help="Calls in a timed loop.")] = 20,
-    warmup: Annotated[int, typer.Option("--warmup", "-w", min=1, help="Calls before it.")] = 5,
+    iterations: Annotated[int, option("--iters", "Calls in a timed loop.", min=1)] = 20,
+    warmup: Annotated[int, option("--warmup -w", "Calls before it.", min=1)] = 5,
     algorithms: Annotated[
-        Several,
-        typer.Option(
-            "--algo",
-            metavar="NAME,…",
-            help="Ring, Tree, NVLS …: each is measured separately (NCCL).",
-        ),
+        Several, option("--algo NAME,…", "Ring, Tree, NVLS …: each is measured separately (NCCL).")
     ] = None,
     protocols: Annotated[
-        Several,
-        typer.Option(
-            "--proto",
-            metavar="NAME,…",
-            help="LL, LL128, Simple: each is measured separately (NCCL).",
-        ),
+        Several, option("--proto NAME,…", "LL, LL128, Simple: each is measured separately (NCCL).")
     ] = None,
     link: Annotated[
         str | None,
-        typer.Option(
-            "--link",
-            metavar="NAME",
-            help="What connects the devices, where it is not detected: nvlink4 …",
-        ),
+        option("--link NAME", "What connects the devices, where it is not detected: nvlink4 …"),
     ] = None,
     gpus: CountOption = None,
     device: DeviceOption = None,
-    nnodes: NodesOption = None,
-    node_rank: NodeRankOption = None,
-    master: MasterOption = None,
-    token_file: TokenFileOption = None,
+    *,
+    nodes: NodeArguments,
     output_dir: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -124,7 +93,7 @@ def collectives(
         measure_collectives,
         plan_machine,
     )
-    from torchscale.measure.nodes import NodeOptions, join_nodes  # noqa: PLC0415
+    from torchscale.measure.nodes import join_nodes  # noqa: PLC0415
     from torchscale.report.formats.machine_export import ceilings_json  # noqa: PLC0415
 
     if counts("--gpus", gpus) == [1]:
@@ -144,16 +113,14 @@ def collectives(
             "--algo": ("collectives.algorithms", listed(algorithms)),
             "--proto": ("collectives.protocols", listed(protocols)),
             "--link": ("hardware.link", link),
-            "--nnodes": ("launch.nodes", nnodes),
+            "--nnodes": ("launch.nodes", nodes.nodes),
             **Workload(gpus=gpus, device=device).values(context),
         },
     )
     experiment = load_from_options(
         "measure collectives", values, context.args, known_options=known_options(context)
     )
-    experiment, node = join_nodes(
-        experiment, NodeOptions(nnodes, node_rank, master, token_file), TERMINAL
-    )
+    experiment, node = join_nodes(experiment, NodeOptions(**vars(nodes)), TERMINAL)
     if node is not None and not node.is_leader:
         raise typer.Exit(node.follow(experiment, TERMINAL, plan_machine))
     outcome = measure_collectives(

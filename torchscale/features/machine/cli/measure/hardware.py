@@ -7,14 +7,9 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.options import (
-    JsonOption,
-    OutputOption,
-    Several,
-    config_values,
-    known_options,
-)
+from torchscale.cli.options import JsonOption, OutputOption, Several, config_values, known_options
 from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.cli.parameters import option
 from torchscale.cli.parsing import integers, listed
 from torchscale.cli.sweep_output import SWEEP_TERMINAL
 from torchscale.cli.workload import CountOption, DeviceOption, Workload
@@ -25,32 +20,21 @@ def hardware(
     context: typer.Context,
     dtypes: Annotated[
         Several,
-        typer.Option(
-            "--dtype",
-            "-d",
-            metavar="NAME,…",
-            help="fp64, fp32, tf32, fp16, bf16, fp8. Default: all that the device has",
+        option(
+            "--dtype -d NAME,…",
+            "fp64, fp32, tf32, fp16, bf16, fp8. Default: all that the device has",
         ),
     ] = None,
     sizes: Annotated[
         Several,
-        typer.Option(
-            "--size",
-            metavar="N,…",
-            help="Square matrices. Default: 1024 to 16384 on GPUs, 256 to 2048 on CPUs",
+        option(
+            "--size N,…", "Square matrices. Default: 1024 to 16384 on GPUs, 256 to 2048 on CPUs"
         ),
     ] = None,
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=0.01, help="Time spent on each figure.")
-    ] = 0.5,
+    seconds: Annotated[float, option("--seconds", "Time spent on each figure.", min=0.01)] = 0.5,
     disk: Annotated[
         Path | None,
-        typer.Option(
-            "--disk",
-            metavar="DIR",
-            help="Directory whose disk is written and read too.",
-            show_default=False,
-        ),
+        option("--disk DIR", "Directory whose disk is written and read too.", show_default=False),
     ] = None,
     gpus: CountOption = None,
     device: DeviceOption = None,

@@ -7,13 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchscale.cli.options import (
-    JsonOption,
-    OutputOption,
-    config_values,
-    known_options,
-)
+from torchscale.cli.options import JsonOption, OutputOption, config_values, known_options
 from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.cli.parameters import option
 from torchscale.cli.sweep_output import SWEEP_TERMINAL
 from torchscale.cli.workload import (
     BatchOption,
@@ -43,20 +39,14 @@ def memory(
     strategies: StrategyOption = None,
     limit: Annotated[
         str | None,
-        typer.Option(
-            "--limit",
-            metavar="BYTES",
-            help="Bytes that a device may take: 8GiB. Above it is out of memory.",
-        ),
+        option("--limit BYTES", "Bytes that a device may take: 8GiB. Above it is out of memory."),
     ] = None,
     find_max_batch: Annotated[
         bool,
-        typer.Option(
-            "--find-max-batch", help="Find the largest batch size that fits, from --batch-size up."
-        ),
+        option("--find-max-batch", "Find the largest batch size that fits, from --batch-size up."),
     ] = False,
     largest: Annotated[
-        int, typer.Option("--largest", min=1, help="No batch size above this is tried.")
+        int, option("--largest", "No batch size above this is tried.", min=1)
     ] = 65536,
     gpus: CountOption = None,
     device: DeviceOption = None,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, print_json, result_console
+from torchscale.cli.parameters import argument, option
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import UsageError
 
@@ -16,61 +15,52 @@ from torchscale.errors import UsageError
 def analyze(
     paths: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="PATH…",
-            help=".nsys-rep, .sqlite, .json, .json.gz, .tar.gz, directories of them, or runs by "
-            "name.",
+        argument(
+            "PATH…",
+            ".nsys-rep, .sqlite, .json, .json.gz, .tar.gz, directories of them, or runs by name.",
         ),
     ],
     window: Annotated[
-        WindowChoice,
-        typer.Option("--window", help="auto: marked steps, else from first to last device span."),
+        WindowChoice, option("--window", "auto: marked steps, else from first to last device span.")
     ] = WindowChoice.AUTO,
     output_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--output-dir", "-o", help="Also write analysis.json and a timeline for Perfetto here."
-        ),
+        option("--output-dir -o", "Also write analysis.json and a timeline for Perfetto here."),
     ] = None,
     ranks: Annotated[
         str | None,
-        typer.Option(
-            "--ranks", help="Analyze these ranks alone: 0-7,512. Others' files are not read."
-        ),
+        option("--ranks", "Analyze these ranks alone: 0-7,512. Others' files are not read."),
     ] = None,
     sample: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--sample",
+            "Analyze so many ranks, chosen so that process groups and nodes keep members.",
             min=2,
-            help="Analyze so many ranks, chosen so that process groups and nodes keep members.",
         ),
     ] = None,
     steps: Annotated[
-        str | None,
-        typer.Option("--steps", help="Analyze the steps with numbers from A to B: A:B, A: or :B."),
+        str | None, option("--steps", "Analyze the steps with numbers from A to B: A:B, A: or :B.")
     ] = None,
     memory: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--memory",
-            help="What reading may take, 1GB by default: columns beyond it lie in temporary "
-            "files, and fewer processes read.",
+            "What reading may take, 1GB by default: columns beyond it lie in temporary files, "
+            "and fewer processes read.",
         ),
     ] = None,
     what_if: Annotated[
         bool,
-        typer.Option(
-            "--what-if",
-            help="Also predict the step without each fault, by a replay; ranked by gain.",
+        option(
+            "--what-if", "Also predict the step without each fault, by a replay; ranked by gain."
         ),
     ] = False,
     report_problem: Annotated[
         Path | None,
-        typer.Option(
-            "--report-problem",
-            metavar="FILE.json",
-            help="Of a recording that fails, write the smallest part that still fails, with names "
+        option(
+            "--report-problem FILE.json",
+            "Of a recording that fails, write the smallest part that still fails, with names "
             "replaced, to be sent to us.",
         ),
     ] = None,

@@ -15,8 +15,9 @@ import typer
 from torchscale.cli.command import COMMAND_KEY, overrides_of, words_of
 from torchscale.cli.options import JsonOption, config_values, known_options
 from torchscale.cli.output import TERMINAL, is_quiet, print_error, print_json, result_console
+from torchscale.cli.parameters import option
 from torchscale.cli.parsing import parse_delay, parse_seconds
-from torchscale.cli.workload import Workload, takes_workload
+from torchscale.cli.workload import Workload
 from torchscale.config.choices import ProfileTarget, ToolChoice
 from torchscale.errors import UsageError
 
@@ -26,60 +27,46 @@ if TYPE_CHECKING:
     from torchscale.features.trace.profile import ProfileOutcome
 
 
-@takes_workload
 def profile(
     context: typer.Context,
     *,
     workload: Workload,
     duration: Annotated[
-        str, typer.Option("--duration", "-d", metavar="TIME", help="Record this long: 30, 30s, 2m.")
+        str, option("--duration -d TIME", "Record this long: 30, 30s, 2m.")
     ] = "10s",
     max_steps: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--max-steps",
+            "Record no more steps than this; else 200 with torch.profiler, 1000 with nsys.",
             min=2,
-            help="Record no more steps than this; else 200 with torch.profiler, 1000 with nsys.",
         ),
     ] = None,
-    target: Annotated[
-        ProfileTarget, typer.Option("--target", "-t", help="What to look for first.")
-    ] = (ProfileTarget.SYNC_STALLS),
+    target: Annotated[ProfileTarget, option("--target -t", "What to look for first.")] = (
+        ProfileTarget.SYNC_STALLS
+    ),
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config",
-            "-c",
-            metavar="FILE",
-            help="A config that describes one workload; or the argument.",
-        ),
+        option("--config -c FILE", "A config that describes one workload; or the argument."),
     ] = None,
     tool: Annotated[
-        ToolChoice,
-        typer.Option("--tool", help="auto: nsys on CUDA where it is complete, else kineto."),
+        ToolChoice, option("--tool", "auto: nsys on CUDA where it is complete, else kineto.")
     ] = (ToolChoice.AUTO),
     output_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--output-dir",
-            "-o",
-            metavar="DIR",
-            help="Run folder, new or one to join. Default: results/profile-<what>-<time>",
+        option(
+            "--output-dir -o DIR",
+            "Run folder, new or one to join. Default: results/profile-<what>-<time>",
         ),
     ] = None,
     delay: Annotated[
-        str,
-        typer.Option(
-            "--delay",
-            metavar="TIME",
-            help="Own program under nsys: record after this; 0 for at once.",
-        ),
+        str, option("--delay TIME", "Own program under nsys: record after this; 0 for at once.")
     ] = "30s",
     keep_running: Annotated[
         bool,
-        typer.Option(
+        option(
             "--keep-running",
-            help="Own program: leave it alone after the recording; this command ends with it.",
+            "Own program: leave it alone after the recording; this command ends with it.",
         ),
     ] = False,
     as_json: JsonOption = False,

@@ -6,16 +6,15 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from torchscale.cli.output import TERMINAL, print_json
+from torchscale.cli.parameters import argument, option
 
 
 def strip(
-    source: Annotated[Path, typer.Argument(metavar="FILE.sqlite", help="An export of nsys.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The copy to write.")],
+    source: Annotated[Path, argument("FILE.sqlite", "An export of nsys.")],
+    output: Annotated[Path, option("--output -o", "The copy to write.")],
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was left out, by table, as JSON.")
+        bool, option("--json", "Print what was left out, by table, as JSON.")
     ] = False,
 ) -> None:
     """Copy an nsys export without what nsys records of your program besides times: environment

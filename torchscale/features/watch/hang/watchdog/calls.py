@@ -8,6 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from torchscale.catalog.backends import NCCL, is_nccl
+from torchscale.features.watch.hang.collective_log import (
+    DEFAULT_GROUP_DESCRIPTION,
+    SCHEDULED,
+    STARTED,
+    CollectiveCall,
+    CollectiveLog,
+    ProcessGroup,
+)
 from torchscale.features.watch.hang.watchdog.groups import ToldGroup
 from torchscale.features.watch.hang.watchdog.record import (
     DEFAULT_GROUP,
@@ -15,14 +23,6 @@ from torchscale.features.watch.hang.watchdog.record import (
     FailedWork,
     GroupStatus,
     RankWatchdog,
-)
-from torchscale.schema.launch.collective_log import (
-    DEFAULT_GROUP_DESCRIPTION,
-    SCHEDULED,
-    STARTED,
-    CollectiveCall,
-    CollectiveLog,
-    ProcessGroup,
 )
 
 _OPERATIONS = {

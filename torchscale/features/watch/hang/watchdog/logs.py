@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from torchscale.features.watch.hang.collective_log import CollectiveLog, ProcessGroup
 from torchscale.features.watch.hang.job import RankEvidence
 from torchscale.features.watch.hang.log_files import LogLines, RankLog
 from torchscale.features.watch.hang.watchdog.calls import collectives_of, fitted, operation_of
@@ -24,7 +25,6 @@ from torchscale.features.watch.hang.watchdog.record import (
     RankWatchdog,
 )
 from torchscale.features.watch.hang.watchdog.unnamed import place_unnamed
-from torchscale.schema.launch.collective_log import CollectiveLog, ProcessGroup
 from torchscale.schema.launch.hang import RankCondition, StackFrame
 from torchscale.util.text import ranks_label
 from torchscale.util.units import format_seconds

@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from torchscale.features.cluster.nodes.channel import Introduction
-from torchscale.features.cluster.nodes.members import Member, Part, RemoteLaunch
+from torchscale.features.cluster.nodes.member import Member
+from torchscale.features.cluster.nodes.remote_launch import RemoteLaunch, RemotePart
 from torchscale.schema.launch.nodes import LaunchNode
 
 _MAX_NOTES = 50
 """Refused connections that are named; a scanner must not fill the terminal."""
 
 
-class Roster:
+class Membership:
     """The nodes that have joined or were refused, what happened, and the launch that runs."""
 
     def __init__(self, nodes: int) -> None:
@@ -25,7 +26,7 @@ class Roster:
         self._admitted: set[int] = set()
         self._notes: list[str] = []
         self._refused: dict[int, str] = {}
-        self._strangers_named = 0
+        self._connections_named = 0
         self._running: RemoteLaunch | None = None
 
     def enter(self, member: Member) -> Member | None:
@@ -115,7 +116,9 @@ class Roster:
         remote = RemoteLaunch(order)
         with self._lock:
             members = {node.node_rank: self._members[node.node_rank] for node in nodes[1:]}
-            remote.parts = tuple(Part(members[node.node_rank], names(node)) for node in nodes[1:])
+            remote.parts = tuple(
+                RemotePart(members[node.node_rank], names(node)) for node in nodes[1:]
+            )
             self._running = remote
         return remote
 
@@ -127,7 +130,7 @@ class Roster:
                 part.member for part in remote.parts if not part.collected and not part.member.lost
             ]
 
-    def running_part(self, member: Member, order: int | None = None) -> Part | None:
+    def running_part(self, member: Member, order: int | None = None) -> RemotePart | None:
         """A node's part of the launch that runs; ``None`` where none does, or one of another
         number than ``order``."""
         with self._lock:
@@ -156,10 +159,10 @@ class Roster:
                 self._refused[introduction.node_rank] = reason
             self._notes.append(f"refused: {reason}")
 
-    def note_stranger(self, peer: str, reason: str) -> None:
+    def note_refused_connection(self, peer: str, reason: str) -> None:
         """Somebody connected who is no node; only the first are named."""
-        self._strangers_named += 1
-        if self._strangers_named <= _MAX_NOTES:
+        self._connections_named += 1
+        if self._connections_named <= _MAX_NOTES:
             self.add_note(f"a connection from {peer} was refused: {reason}")
 
     def add_note(self, text: str) -> None:

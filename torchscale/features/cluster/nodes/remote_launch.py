@@ -1,5 +1,4 @@
-"""The nodes that take part in a sweep, their parts of a running launch, and the files that they
-send of it."""
+"""A launch that runs on other nodes: the part of each, and the files that it sends."""
 
 from __future__ import annotations
 
@@ -8,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from torchscale.features.cluster.nodes.channel import Channel, ChannelError
-from torchscale.features.cluster.nodes.messages import Description, Ended, FileFollows
+from torchscale.features.cluster.nodes.channel import ChannelError
+from torchscale.features.cluster.nodes.member import Member
+from torchscale.features.cluster.nodes.messages import Ended, FileFollows
 
 MAX_LAUNCH_BYTES = 4 << 30
 """Maximum size of the files of one node and launch: the steps of eight ranks for hours, at 250
@@ -20,26 +20,7 @@ ordinary launch."""
 
 
 @dataclass
-class Member:
-    """A node that takes part, or did."""
-
-    node_rank: int
-    description: Description
-    address: str
-    port: int
-    channel: Channel
-    clock_offset_seconds: float = 0.0
-    lost: str = ""
-    unreached: Mapping[int, str] | None = None
-
-    @property
-    def label(self) -> str:
-        """``node 1 (n2)``."""
-        return f"node {self.node_rank} ({self.description.hostname})"
-
-
-@dataclass
-class Part:
+class RemotePart:
     """One node's part of a running launch. ``names``: file there → file here, for all that may be
     sent."""
 
@@ -121,7 +102,7 @@ class RemoteLaunch:
     network's."""
 
     order: int
-    parts: Sequence[Part] = field(default_factory=tuple)
+    parts: Sequence[RemotePart] = field(default_factory=tuple)
 
     @property
     def lost(self) -> str:
@@ -179,7 +160,7 @@ class RemoteLaunch:
         """The kernels' out-of-memory kills on the other nodes."""
         return sum(part.ended.oom_kills for part in self.parts if part.ended is not None)
 
-    def part_of(self, member: Member) -> Part | None:
+    def part_of(self, member: Member) -> RemotePart | None:
         """The part of a node; ``None`` where it has none."""
         return next((part for part in self.parts if part.member is member), None)
 

@@ -8,22 +8,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-MAX_STRANGERS = 256
+MAX_UNAUTHENTICATED = 256
 """Over all ports of a node: a quarter of the 1,024 files that a process may open by default. A
 node's handshake takes milliseconds, in which fewer than that connect."""
 
 
-class Strangers:
-    """The connections of one node that are strangers. Used in the network's thread alone."""
+class UnauthenticatedConnections:
+    """The connections of one node whose other side is unknown yet. Used in the network's thread alone."""
 
-    def __init__(self, most: int = MAX_STRANGERS) -> None:
+    def __init__(self, most: int = MAX_UNAUTHENTICATED) -> None:
         self._most = most
         self._addresses: dict[asyncio.StreamWriter, str] = {}
 
     @contextmanager
     def holding(self, writer: asyncio.StreamWriter) -> Iterator[Callable[[], None]]:
-        """Count a connection as a stranger within the context, or until what it gives is called.
-        Where there are too many, the oldest one of the address that has most of them is closed.
+        """Count a connection within the context, or until what it gives is called. Where there are
+        too many, the oldest one of the address that has most of them is closed.
 
         Raises:
             ConnectionAbortedError: from what it gives: the connection was closed.

@@ -14,7 +14,7 @@ from torchscale.errors import ExitCode, MachineError, TorchscaleError
 from torchscale.features.cluster.cluster import Cluster
 from torchscale.features.cluster.nodes.follower import Follower
 from torchscale.features.cluster.nodes.leader import Leader
-from torchscale.features.cluster.nodes.messages import CheckStep, Description, Finish, Start
+from torchscale.features.cluster.nodes.messages import CheckStep, Description, Farewell, Start
 from torchscale.features.cluster.nodes.network import listen_as_leader
 from torchscale.launch.control import StopRequest
 from torchscale.observer import Observer
@@ -84,7 +84,7 @@ def show_notes(leader: Leader, observer: Observer) -> None:
 
 
 @dataclass(frozen=True)
-class Participation:
+class FollowerRole:
     """A node's part in what node 0 leads.
 
     Attributes:
@@ -105,7 +105,7 @@ def follow_node_0(
     *,
     stopping: AbstractContextManager[StopRequest],
     observer: Observer,
-    prepare: Callable[[Follower, StopRequest], Participation],
+    prepare: Callable[[Follower, StopRequest], FollowerRole],
 ) -> ExitCode | int:
     """Take part as another node than the first, until node 0 says that all is done. Returns the
     exit code: that of node 0, where it says so.
@@ -149,7 +149,7 @@ def follow_node_0(
     return finish_code(last)
 
 
-def finish_code(last: Finish) -> ExitCode | int:
+def finish_code(last: Farewell) -> ExitCode | int:
     """The exit code that node 0 gave.
 
     Raises:
@@ -164,7 +164,7 @@ def finish_code(last: Finish) -> ExitCode | int:
     raise error
 
 
-def _obey(follower: Follower, carry_out: CarryOut, stop: StopRequest) -> Finish | None:
+def _obey(follower: Follower, carry_out: CarryOut, stop: StopRequest) -> Farewell | None:
     """Carry out what node 0 orders until it says that all is done; ``None`` where this node was
     interrupted."""
     while not stop.asked:
@@ -172,7 +172,7 @@ def _obey(follower: Follower, carry_out: CarryOut, stop: StopRequest) -> Finish 
             order = follower.orders.get(timeout=POLL_SECONDS)
         except queue.Empty:
             continue
-        if isinstance(order, Finish):
+        if isinstance(order, Farewell):
             return order
         carry_out(order)
     return None

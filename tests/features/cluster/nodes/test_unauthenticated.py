@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.features.cluster.nodes.test_leader import HERE, SOON, TOKEN, Nodes
-from torchscale.features.cluster.nodes import channel, leader_network, strangers
+from torchscale.features.cluster.nodes import channel, leader_network, unauthenticated
 from torchscale.features.cluster.nodes.loop import LoopThread
 from torchscale.util.processes.subprocesses import wait_until
 
@@ -24,7 +24,7 @@ FEW = 8
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
     """A sweep over three nodes, each of which holds few strangers."""
-    monkeypatch.setattr(strangers.Strangers.__init__, "__defaults__", (FEW,))
+    monkeypatch.setattr(unauthenticated.UnauthenticatedConnections.__init__, "__defaults__", (FEW,))
     nodes = Nodes(3)
     yield nodes
     nodes.close()
@@ -114,7 +114,9 @@ async def _reach_one_that_closes(closed: int, seconds: float) -> str:
         if seen <= closed:
             writer.transport.abort()
         else:
-            await channel.answer_pair(reader, writer, TOKEN, strangers.Strangers())
+            await channel.answer_pair(
+                reader, writer, TOKEN, unauthenticated.UnauthenticatedConnections()
+            )
 
     server = await asyncio.start_server(answer, HERE, 0)
     async with server:
@@ -129,7 +131,7 @@ def test_only_who_knows_the_token_gets_an_answer_of_it(few: Nodes) -> None:
 
 
 def test_the_oldest_of_the_address_that_has_most_goes_first() -> None:
-    held = strangers.Strangers(3)
+    held = unauthenticated.UnauthenticatedConnections(3)
     mine = [_Writer("10.0.0.1"), _Writer("10.0.0.2"), _Writer("10.0.0.2"), _Writer("10.0.0.3")]
     with ExitStack() as stack:
         for writer in mine:
@@ -143,7 +145,7 @@ def test_whoever_has_shown_the_token_is_no_stranger_any_more(few: Nodes) -> None
         for _ in range(5 * FEW):
             stack.enter_context(socket.create_connection((HERE, few.port), SOON))
         assert wait_until(
-            lambda: len(few.leader._network.strangers._addresses) == FEW, timeout_seconds=SOON
+            lambda: len(few.leader._network.unauthenticated._addresses) == FEW, timeout_seconds=SOON
         )
         assert not follower.lost
 

@@ -268,7 +268,7 @@ def test_a_config_is_shown_with_every_default_and_has_a_schema(tmp_path: Path) -
 
 def test_ready_made_experiments_are_listed_and_written(tmp_path: Path) -> None:
     ready = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
-    listed = torchscale(tmp_path, "init", "--list").stdout.splitlines()
+    listed = torchscale(tmp_path, "init", "--list", columns=400).stdout.splitlines()
     assert [line.split(maxsplit=1)[0] for line in listed] == [path.stem for path in ready]
     assert all(line.split(maxsplit=1)[1].endswith((".", "?")) for line in listed), "whole sentences"
     done = torchscale(tmp_path, "init", "--example", "hybrid")

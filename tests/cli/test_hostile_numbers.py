@@ -246,7 +246,7 @@ def test_many_and_few_launches(tmp_path: Path, baseline: dict[str, Any], launche
         ]
 
     done = against_itself(tmp_path, baseline, repeat)
-    shown = "unclear (launches)" if launches < 3 else " same "
+    shown = "unclear (launches)" if launches < 3 else " same\n"
     assert shown in done.stdout
     assert done.returncode == int(launches < 3)
 

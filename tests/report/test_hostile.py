@@ -226,6 +226,9 @@ def test_what_is_left_out_is_named(folder: RunFolder) -> None:
         "payload.training.ranks.0.host_load.wall_seconds": changed(
             content, ["payload", "ranks", 0, "host_load", "wall_seconds"], 1e308
         ),
+        "payload.training.ranks.0.warmup.seconds": changed(
+            content, ["payload", "ranks", 0, "warmup", "seconds"], 1e29
+        ),
         "unheard_of": {**content, "unheard_of": 1},
         "cell_id": without(content, ["cell_id"]),
     }
@@ -238,7 +241,7 @@ def test_what_is_left_out_is_named(folder: RunFolder) -> None:
             ), told
             assert told in report_of(folder)
         path.write_text(
-            json.dumps(changed(content, ["payload", "ranks", 0, "batches", "seconds", 0], 1e29))
+            json.dumps(changed(content, ["payload", "ranks", 0, "batches", "seconds", 0], 1e9))
         )
         cell = read_summary(folder.path).cells[-1]
         assert cell.state is State.INVALID

@@ -31,7 +31,9 @@ from torchscale.schema.base import (
     NotNegative,
     Positive,
     PositiveCount,
+    PositiveSeconds,
     Real,
+    RoundedShare,
     Seconds,
     Share,
 )
@@ -97,7 +99,10 @@ def test_no_number_of_a_record_is_without_bounds(model: type[Frozen]) -> None:
     assert [name for name in loose if name not in _OF_CONFIG] == []
 
 
-FIGURES, SPANS = (Real, NotNegative, Positive), (Share, Seconds, EpochSeconds)
+FIGURES, SPANS = (
+    (Real, NotNegative, Positive),
+    (Share, RoundedShare, Seconds, PositiveSeconds, EpochSeconds),
+)
 WHOLE = (Integer, Count, PositiveCount)
 HOSTILE = (1e308, -1e308, 1e31, float("nan"), float("inf"), True, "1")
 
@@ -122,6 +127,19 @@ def test_what_cannot_be_below_0_may_be_0(kind: Any) -> None:
     assert adapter.validate_python(0) == 0
     with pytest.raises(ValidationError):
         adapter.validate_python(-1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "refused"),
+    [(PositiveSeconds, 1e-9, 0), (PositiveSeconds, 1e-9, 1e-15), (RoundedShare, -1e-12, -0.01)],
+)
+def test_what_takes_time_is_above_0_and_a_share_is_one_but_for_rounding(
+    kind: Any, kept: float, refused: float
+) -> None:
+    adapter = TypeAdapter(kind)
+    assert adapter.validate_python(kept) == kept
+    with pytest.raises(ValidationError):
+        adapter.validate_python(refused)
 
 
 def test_what_took_the_longest_can_end_after_the_last_moment() -> None:

@@ -54,9 +54,9 @@ def docs(
         pages = [{"page": name, "title": title} for name, title in list_pages()]
         print_json(json.dumps(pages, indent=1, ensure_ascii=False))
         return
-    console = result_console()
-    for name, title in list_pages():
-        console.print(f"{name:<16}{title}", markup=False, soft_wrap=True)
+    from torchscale.report.formats.console import print_pairs  # noqa: PLC0415 - `--help` does not need it
+
+    print_pairs(list_pages(), result_console())
 
 
 @app.command("names")

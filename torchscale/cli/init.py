@@ -94,8 +94,9 @@ def _list_examples(*, as_json: bool) -> None:
     if as_json:
         _print_json([{"name": name, "description": description} for name, description in examples])
         return
-    for name, description in examples:
-        result_console().print(f"{name:<20}{description}", markup=False, soft_wrap=True)
+    from torchscale.report.formats.console import print_pairs  # noqa: PLC0415
+
+    print_pairs(examples, result_console())
 
 
 def _write_example(file: Path, example: str, *, force: bool, as_json: bool) -> None:

@@ -18,11 +18,11 @@ from torchscale.read.folders import REPORTS, RUN, Report, chosen_run, first_name
 from torchscale.read.rendering import render_document
 from torchscale.report.build import build_document
 from torchscale.report.document import Document
-from torchscale.report.formats.console import print_blocks
+from torchscale.report.formats.console import print_pairs
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.machine_export import machine_export
 from torchscale.report.formats.report_export import cell_export, summary_json
-from torchscale.report.sections.one_cell import cell_table
+from torchscale.report.sections.one_cell import cell_rows
 from torchscale.report.sections.selection import detailed_cells
 from torchscale.report.terminal.run import print_run
 from torchscale.results.details import read_details
@@ -62,7 +62,7 @@ class RunReport:
 
     def print_cell(self, text: str, console: Console) -> None:
         """One cell as a vertical table."""
-        print_blocks([cell_table(self.summary, _find_cell(self.summary, text))], console)
+        print_pairs(cell_rows(self.summary, _find_cell(self.summary, text)), console)
 
     def cell_json(self, text: str) -> str:
         """One cell, as the JSON of the run has it."""

@@ -24,6 +24,8 @@ SMALLEST, LARGEST = 1e-30, 1e30
 """Bounds on every figure, whatever its unit: the largest unit prefix of a rate is 1e18, the
 shortest time 1e-9 s, so anything beyond is a damaged file, and logarithms and ratios of figures
 inside stay finite."""
+LEAST_SECONDS = 1e-12
+"""A thousandth of what the finest clock tells apart."""
 MOST_SECONDS = 1e11
 """Three thousand years: what takes longer is a damaged file. The last moment and three thousand
 years are still a year that a datetime has."""
@@ -60,16 +62,20 @@ class Frozen(BaseModel):
 Real = Annotated[float, Field(ge=-LARGEST, le=LARGEST, strict=True)]
 """A figure that may be negative: a loss, a clock's offset."""
 NotNegative = Annotated[float, Field(ge=0, le=LARGEST, strict=True)]
-"""A time, a rate, a share."""
+"""A rate, an amount."""
 Positive = Annotated[float, Field(ge=SMALLEST, le=LARGEST, strict=True)]
-"""What something took, where nothing takes no time."""
+"""A rate, where nothing has none."""
 IntervalEnd = Annotated[float, Field(ge=-1e305, le=1e305, strict=True)]
 """An end of an interval, which is nearly as wide as floats are where few values scatter much: up to
 ``exp(700)``."""
 Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 """A part of 1."""
+RoundedShare = Annotated[float, Field(ge=-1e-6, le=1 + 1e-6, strict=True)]
+"""A part of 1 from sums of many floats, with their rounding."""
 Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS, strict=True)]
 """How long something took; it can be added to a moment."""
+PositiveSeconds = Annotated[float, Field(ge=LEAST_SECONDS, le=MOST_SECONDS, strict=True)]
+"""How long something took that takes time, and by which rates are divided."""
 EpochSeconds = Annotated[float, Field(ge=0, le=LAST_MOMENT, strict=True)]
 """A moment, in seconds since the epoch: ``datetime.fromtimestamp`` takes it."""
 Integer = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63, strict=True)]

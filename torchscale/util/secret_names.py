@@ -1,4 +1,4 @@
-"""Which names of variables, keys and options are those of secrets."""
+"""Which names of variables, keys and options are those of secrets, and what stands in their place."""
 
 from __future__ import annotations
 
@@ -8,43 +8,40 @@ REDACTED = "<redacted>"
 PLACEHOLDER = re.compile(r"<redacted(?: \d+)?>")
 """What stands in place of a secret; of several hidden values, with a number."""
 
-_NAMES = (
-    r"TOKEN(?!I[SZ])|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|AUTH(?!OR(?!IZ))|COOKIE|PRIVATE|WEBHOOK|API_?KEY|"
+NAME_WORDS = "token|secret|pass|pw|cred|auth|cookie|private|webhook|key|pat|sig|sas|psk|jwt|bearer|session"  # fmt: skip
+"""A name of a secret has one of these in it, in lower or upper case."""
+NAME = rf"(?P<name>(?=[\w.\[\]-]{{0,100}}?(?:{NAME_WORDS}))[A-Za-z_][\w.\[\]-]{{0,100}})"
+"""A pattern of names, without most of those that are not of a secret."""
+_SECRET_NAME = re.compile(
+    r"(?i)TOKEN(?!I[SZ])|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|AUTH(?!OR(?!IZ))|COOKIE|PRIVATE|WEBHOOK|API_?KEY|"
     r"(?:^|[_.-])(?:KEY|PWD|PW|PASS|PAT|CREDS?|SIG|SAS|PSK|JWT|BEARER)(?:$|[_.-])|KEY$|PWD$|(?:^|[_.-])SESSION$|"
     r"(?<!BY|UR)(?<!COM)PASS$"
 )
-_SECRET_NAME = re.compile(_NAMES, re.IGNORECASE)
 _HARMLESS_NAME = re.compile(
-    r"(?:OLD)?PWD|SHELL_SESSION_ID|DESKTOP_SESSION|TERM_SESSION_ID|GNOME_\w+|(?:XDG|DBUS)_\w+|"
-    r"TORCHSCALE_LAUNCH_TOKEN|"
+    r"(?i)(?:OLD)?PWD|(?:SHELL|TERM)_SESSION_ID|DESKTOP_SESSION|GNOME_\w+|(?:XDG|DBUS)_\w+|TORCHSCALE_LAUNCH_TOKEN|"
+    r"auth[_-](?:type|method|mode)|(?:mon|tur|don|hoc|joc)key|secretary|pass_(?:rate|at_\w+)|(?:.*[_.-])?(?:"
     # Of tokenizers and language models, where a token is a piece of text.
-    r"(?:.*[_.-])?(?:pad|bos|eos|unk|sep|cls|mask|start|end|image|decoder_start|num|max|min|tokens?_per\w*)_tokens?(?:_ids?)?|"
-    r"(?:.*[_.-])?tokens?_(?:id|ids|type|types|per_\w+|count|length)|"
-    r"(?:.*[_.-])?key[_-](?:value|dim|size|head|padding|mask|states|layer|proj|length)\w*|"
-    r"(?:.*[_.-])?(?:per|n)[_.-]token|(?:.*[_.-])?first_token_(?:latency|time|seconds|ms)|"
-    r"(?:.*[_.-])?tokens?[_-](?:budget|dim|dropout|embedding|len|ratio)s?|"
-    r"(?:.*[_.-])?tokens?[_-](?:throughput|rate|size|loss|latency)|"
-    r"(?:.*[_.-])?(?:q|k|v|query|key|value)\.(?:weight|bias)|"
+    r"(?:pad|bos|eos|unk|sep|cls|mask|start|end|image|num|max|min|per|n|tokens?_per\w*)[_.-]tokens?(?:_ids?)?|"
+    r"tokens?[_-](?:id|type|per_\w+|count|time|seconds|ms|budget|dim|dropout|embedding|len|length|loss|latency|rate|ratio|"
+    r"size|throughput)s?|"
+    r"key[_-](?:value|dim|size|head|padding|mask|states|layer|proj|length)\w*|(?:q|k|v|query|key|value)\.(?:weight|bias)|"
     # Passes over data, keys of columns and dictionaries, partitions of InfiniBand.
-    r"(?:.*[_.-])?(?:forward|backward|first|second|last|single|num|n)[_-]pass|pass_(?:rate|at_\w+)|"
-    r"(?:.*[_.-])?(?:sort|image|label|text|target|batch|metric|group|index)[_-]keys?|"
-    r"(?:.*[_.-])?(?:column|feature|primary|foreign)[_-]keys?|"
-    r"(?:.*[_.-])?P_?KEY|auth[_-](?:type|method|mode)|(?:mon|tur|don|hoc|joc)key|secretary|"
+    r"(?:forward|backward|first|second|last|single|num|n)[_-]pass|P_?KEY|"
+    r"(?:sort|image|label|text|target|batch|metric|group|index|column|feature|primary|foreign)[_-]keys?)|"
     # Where a secret is: --token-file, SSL_KEY_PATH, keyfile.
-    r".*(?:[_.-](?:files?|filename|paths?|dir|directory|folder|socket)|(?:token|key|pass|password|secret|cookie)s?"
-    r"(?:file|path|dir))",
-    re.IGNORECASE,
+    r".*(?:[_.-](?:files?|filename|paths?|dir|directory|folder|socket)|"
+    r"(?:token|key|pass|password|secret|cookie)s?(?:file|path|dir))"
 )
 """Names that look like those of secrets and are not."""
-_DECIMAL = re.compile(
-    r"[+-]?\d{0,15}\.\d{1,17}(?:e[+-]?\d{1,3})?(?:%|x|[kMGT]?i?B|[nuµm]?s)?", re.IGNORECASE
+_HARMLESS_VALUE = re.compile(
+    # Of figures, such as loss_per_token: 2.345: no service gives out such secrets. A PIN has four digits.
+    r"(?i)true|false|yes|no|on|off|none|null|auto|<redacted(?: \d+)?>|\d{0,3}|"
+    r"[+-]?\d{0,15}\.\d{1,17}(?:e[+-]?\d{1,3})?(?:%|x|[kMGT]?i?B|[nuµm]?s)?"
 )
-"""A figure, such as ``loss_per_token: 2.345``: no service gives out such secrets."""
-_AMOUNT = re.compile(r"[\d,_.]{1,20}(?:e\d{1,2}|[kMGTB])?", re.IGNORECASE)
+"""Switches, figures and small numbers."""
+_AMOUNT = re.compile(r"(?i)[\d,_.]{1,20}(?:e\d{1,2}|[kMGTB])?")
 """So many: ``tokens: 4096``, ``--tokens 10k``."""
-_MIN_NUMBER = 4
-"""Digits of a number that is taken for a secret because of its name."""
-_SWITCHES = frozenset(("", "true", "false", "yes", "no", "on", "off", "none", "null", "auto"))
+_FLAGS = re.IGNORECASE | re.DOTALL
 
 
 def is_secret_name(name: str) -> bool:
@@ -55,12 +52,21 @@ def is_secret_name(name: str) -> bool:
 def hides(name: str, value: str) -> bool:
     """Whether the name says that the value is a secret. A switch or a small number under such a
     name is none."""
-    if value.lower() in _SWITCHES or PLACEHOLDER.fullmatch(value) or _DECIMAL.fullmatch(value):
+    if _HARMLESS_VALUE.fullmatch(value):
         return False
     if name != "PWD" and name.lower() == "pwd":  # in a connection string, not the shell's directory
         return not value.startswith(("/", ".", "~"))
-    if not is_secret_name(name):
-        return False
-    if "tokens" in name.lower() and _AMOUNT.fullmatch(value):
-        return False
-    return not value.isdigit() or len(value) >= _MIN_NUMBER
+    return is_secret_name(name) and not ("tokens" in name.lower() and _AMOUNT.fullmatch(value))
+
+
+def cut(pattern: str, text: str) -> str:
+    """``text`` with :data:`REDACTED` for the group ``value`` of each match of ``pattern``, if its
+    groups ``name…``, where it has any, hide the value."""
+    parts, end = [], 0
+    for match in re.finditer(pattern, text, _FLAGS):
+        start, stop = match.span("value")
+        names = [name for key, name in match.groupdict().items() if key.startswith("name") and name]
+        if start >= end and all(hides(name, match["value"]) for name in names):
+            parts += [text[end:start], REDACTED]
+            end = stop
+    return "".join((*parts, text[end:]))

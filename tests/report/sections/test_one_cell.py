@@ -10,8 +10,8 @@ from rich.console import Console
 from tests.report.test_machine import machine_summary
 from tests.report.test_one_number import cell as two_ranks
 from tests.report.test_one_number import summary
-from torchscale.report.formats.console import print_blocks
-from torchscale.report.sections.one_cell import cell_rows, cell_table
+from torchscale.report.formats.console import print_pairs
+from torchscale.report.sections.one_cell import cell_rows
 from torchscale.report.text.figures import DEFINED, LOST_PARTS, efficiency_value
 from torchscale.schema.state import State
 
@@ -65,7 +65,7 @@ def test_a_cell_of_the_machine_has_its_main_figures_or_the_reason(kind: str) -> 
 
 def test_it_is_printed_with_names_on_the_left() -> None:
     console = Console(file=io.StringIO(), width=80, color_system=None)
-    print_blocks([cell_table(summary(), two_ranks())], console)
+    print_pairs(cell_rows(summary(), two_ranks()), console)
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert lines[0].split() == ["cell", two_ranks().cell.id]

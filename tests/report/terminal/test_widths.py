@@ -47,8 +47,8 @@ from torchscale.features.validate.fleet.tables import print_fleet
 from torchscale.features.validate.terminal import print_validation
 from torchscale.features.watch.terminal import print_watch
 from torchscale.read.catalog import catalog_rows
-from torchscale.report.formats.console import print_blocks
-from torchscale.report.sections.one_cell import cell_table
+from torchscale.report.formats.console import print_blocks, print_pairs
+from torchscale.report.sections.one_cell import cell_rows
 from torchscale.report.terminal.catalog import catalog_table
 from torchscale.report.terminal.run import print_run
 from torchscale.report.terminal.runs import runs_table
@@ -72,9 +72,9 @@ def _an_analysis(console: Console, directory: Path) -> None:
 
 def _a_fleet(console: Console, directory: Path) -> None:
     del directory
-    pairwise, _ = judge_pairwise(
+    pairwise = judge_pairwise(
         [0, 1, 2, 3], NAMES, times(4, {(1, 3): 1.6}, 1), {}, backend="gloo", message_bytes=4 << 20
-    )
+    )[0]
     collective = CollectiveFacts(backend="nccl", world_size=72, seconds=0.001)
     nodes = [*(fleet_node(rank) for rank in range(8)), with_driver(8, "470.1")]
     speeds = judge_speeds(measured_fleet(8, {5: 0.85}), {})
@@ -91,7 +91,8 @@ def _lists(console: Console, _: Path) -> None:
     ]
     names = [catalog_table(kind.value, catalog_rows(kind)) for kind in CatalogKind]
     tables = [runs_table(rows), baselines_table(baselines), *names]
-    print_blocks([*tables, cell_table(summary(), cell())], console)
+    print_blocks(tables, console)
+    print_pairs(cell_rows(summary(), cell()), console)
 
 
 def _a_comparison(console: Console, _: Path) -> None:
@@ -135,8 +136,9 @@ def printed(what: str, width: int, directory: Path, *, terminal: bool = True) ->
 
 
 def words_of(text: str) -> set[str]:
-    """Without the colon of ``column: value``, and the dash of a column that has none."""
-    return {word.rstrip(":") for word in text.split()} - {"–"}
+    """Without what surrounds them in ``column: value`` and ``caption (column value)``, and the dash
+    of a column that has none."""
+    return {word.strip("(),:") for word in text.split()} - {"–"}
 
 
 @pytest.mark.parametrize("what", PRINTED)

@@ -41,9 +41,6 @@ class AnalysisKind(Protocol[C_contra, S]):
     def without_figures(self, cell_run: CellRun, cell: C_contra, reason: str) -> S:
         """The summary of a cell whose records cannot be used: ``invalid``, with why."""
 
-    def numbers(self, summary: S) -> tuple[object, ...]:
-        """Everything in which an implausible number makes the cell ``invalid``."""
-
     def flag_names(self, summary: S) -> tuple[str, ...]:
         """Cautions about its figures."""
 

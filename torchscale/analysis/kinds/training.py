@@ -107,11 +107,6 @@ def without_figures(cell_run: CellRun, cell: TrainingCell, reason: str) -> Train
     )
 
 
-def numbers(summary: TrainingSummary) -> tuple[object, ...]:
-    """Figures and findings, to be checked for values that no measurement has."""
-    return summary.figures, summary.diagnosis
-
-
 def flag_names(summary: TrainingSummary) -> tuple[str, ...]:
     """Warnings about the measurement, such as ``noisy``."""
     return tuple(flag.value for flag in summary.flags)

@@ -7,16 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from torchscale.analysis.kinds import AnySummary, analysis_kind
-from torchscale.analysis.stats.plausibility import implausible
 from torchscale.analysis.summary.conditions import (
     MeasuredSession,
     measured_sessions,
     session_numbers,
 )
-from torchscale.analysis.summary.contradictions import contradiction
 from torchscale.analysis.summary.machine import (
     CheckpointSummary,
     CollectivesSummary,
@@ -25,6 +21,7 @@ from torchscale.analysis.summary.machine import (
     MemorySummary,
     hardware_for,
 )
+from torchscale.analysis.summary.physics import impossible
 from torchscale.analysis.training.decomposition import decompose
 from torchscale.analysis.training.roofline import StepTimes, compute_figures, find_peak
 from torchscale.analysis.training.scaling import efficiencies
@@ -160,24 +157,18 @@ def summarize_any(
     """One cell of any kind. ``run`` is the whole it belongs to, where that is at hand. ``repeats``
     are of training: what measured the machine may have joined with fewer.
 
-    A record that contradicts itself, or holds numbers that no measurement has, makes its cell
-    ``invalid``.
+    A record that contradicts itself makes its cell ``invalid``.
     """
     cell = cell_run.planned.cell
     kind = analysis_kind(cell.kind)
-    problem = contradiction(cell_run)
-    if problem is not None:
-        return kind.without_figures(cell_run, cell, f"the record contradicts itself ({problem})")
+    problem = impossible(cell_run)
     try:
-        with np.errstate(all="ignore"):  # an overflow is found by ``implausible``
-            summary = kind.summarize(cell_run, cell, repeats, run)
-        problem = implausible(kind.numbers(summary))
+        if problem is None:
+            return kind.summarize(cell_run, cell, repeats, run)
     except (ArithmeticError, ValueError, LookupError) as error:
         # Each file is of the right form; together they may still contradict each other. One cell
         # must not spoil others.
         problem = f"{type(error).__name__}: {error}"
-    if problem is None:
-        return summary
     return kind.without_figures(cell_run, cell, f"the record contradicts itself ({problem})")
 
 

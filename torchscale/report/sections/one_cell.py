@@ -6,7 +6,7 @@ from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
-from torchscale.report.document import DASH, Column, Table, TableValue, only_if, shortened
+from torchscale.report.document import DASH, only_if, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import (
     COMPILING,
@@ -35,22 +35,14 @@ from torchscale.util.units import format_flops
 _Rows = list[tuple[str, str]]
 
 
-def cell_table(summary: RunSummary, cell: AnySummary) -> Table:
-    """A row for each figure that was measured; texts are those of the report."""
-    rows = tuple(
-        (TableValue(name), TableValue(shortened(text))) for name, text in cell_rows(summary, cell)
-    )
-    return Table("", (Column(""), Column("", prose=True)), rows)
-
-
 def cell_rows(summary: RunSummary, cell: AnySummary) -> _Rows:
-    """Names and texts; what was not measured is left out."""
+    """Names and texts of the report of each figure; what was not measured is left out."""
     training = as_kind(cell, TrainingSummary)
     if training is None:
         rows = _machine_rows(summary, cell)
     else:
         rows = _training_rows(summary, training)
-    return [(name, text) for name, text in rows if text and text != DASH.text]
+    return [(name, shortened(text)) for name, text in rows if text and text != DASH.text]
 
 
 def _machine_rows(summary: RunSummary, cell: AnySummary) -> _Rows:

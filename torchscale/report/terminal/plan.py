@@ -13,7 +13,8 @@ from torchscale.plan.duration import CellProgress, Estimate
 from torchscale.plan.expand import Plan
 from torchscale.plan.forecast import Forecast
 from torchscale.plan.kinds import plan_kind
-from torchscale.report.document import only_if
+from torchscale.report.document import Tone, only_if
+from torchscale.report.formats.console_text import STYLES
 from torchscale.schema.cells.kinds import training_workload
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.util.units import format_bytes, format_coarse_seconds
@@ -96,7 +97,7 @@ def print_plan(
         console.print(
             f"{misfits} {by_count(misfits, 'cell is', 'cells are')} predicted to take more than "
             f"the {format_bytes(forecast.device_bytes)} that {what} can have.",
-            style="yellow",
+            style=STYLES[Tone.CAUTION],
         )
     console.print(f"Results would go to {folder}.", soft_wrap=True, markup=False)
 
@@ -159,12 +160,12 @@ def _action(
     if entry.skip_reason:
         return f"skip ({reasons.setdefault(entry.skip_reason, _letters(len(reasons)))})"
     if progress is not None and not progress.left:
-        return "[green]done[/green]"
+        return f"[{STYLES[Tone.GOOD]}]done[/]"
     done = ""
     if progress is not None and progress.done:
         done = f", {progress.done} of {progress.done + progress.left} done"
     if forecast.fits(entry.cell) is False:
-        return f"[yellow]run, may not fit{done}[/yellow]"
+        return f"[{STYLES[Tone.CAUTION]}]run, may not fit{done}[/]"
     return f"run{done}"
 
 

@@ -14,10 +14,10 @@ from torchscale.schema.base import (
     SCHEMA_VERSION,
     Count,
     Frozen,
-    NotNegative,
-    Positive,
     PositiveCount,
-    Real,
+    PositiveSeconds,
+    Seconds,
+    Share,
 )
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.ident import content_hash, file_name
@@ -96,10 +96,10 @@ class SaveSample(Frozen):
     """
 
     payload_bytes: Count
-    write_seconds: NotNegative
-    write_cpu_seconds: NotNegative
-    seconds: Positive
-    stop_seconds: Positive
+    write_seconds: Seconds
+    write_cpu_seconds: Seconds
+    seconds: PositiveSeconds
+    stop_seconds: PositiveSeconds
 
 
 class AsyncSaveSample(Frozen):
@@ -116,11 +116,11 @@ class AsyncSaveSample(Frozen):
     """
 
     payload_bytes: Count
-    stop_seconds: Positive
-    durable_seconds: Positive
-    before: tuple[Positive, ...]
-    during: tuple[Positive, ...]
-    after: tuple[Positive, ...]
+    stop_seconds: PositiveSeconds
+    durable_seconds: PositiveSeconds
+    before: tuple[PositiveSeconds, ...]
+    during: tuple[PositiveSeconds, ...]
+    after: tuple[PositiveSeconds, ...]
     host_bytes: Count
 
 
@@ -140,10 +140,10 @@ class LoadSample(Frozen):
     """
 
     payload_bytes: Count
-    read_seconds: NotNegative
-    read_cpu_seconds: NotNegative
-    seconds: Positive
-    resident_share: Real | None = Field(None, ge=0, le=1)
+    read_seconds: Seconds
+    read_cpu_seconds: Seconds
+    seconds: PositiveSeconds
+    resident_share: Share | None = None
     device_bytes: Count | None = None
     restored: bool
 

@@ -8,13 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from torchscale.config.choices import DeviceRequest, ElementType, Operation
-from torchscale.schema.base import (
-    SCHEMA_VERSION,
-    Count,
-    Frozen,
-    Positive,
-    PositiveCount,
-)
+from torchscale.schema.base import SCHEMA_VERSION, Count, Frozen, PositiveCount, PositiveSeconds
 from torchscale.schema.ident import content_hash
 from torchscale.schema.launch.rank import HostLoad
 from torchscale.schema.node.environment import RankIdentity
@@ -96,8 +90,8 @@ class CollectiveSample(Frozen):
     payload_bytes: Count
     elements: Count
     in_place: bool
-    mean_seconds: Positive
-    call_seconds: tuple[Positive, ...]
+    mean_seconds: PositiveSeconds
+    call_seconds: tuple[PositiveSeconds, ...]
     wrong_elements: Count | None
     host_load: HostLoad | None = None
 
@@ -112,8 +106,8 @@ class PairSample(Frozen):
     source: Count
     target: Count
     payload_bytes: Count
-    seconds: Positive
-    latency_seconds: Positive
+    seconds: PositiveSeconds
+    latency_seconds: PositiveSeconds
     wrong_elements: Count
 
 

@@ -13,9 +13,9 @@ from torchscale.schema.base import (
     Count,
     Frozen,
     NotNegative,
-    Positive,
     PositiveCount,
-    Real,
+    PositiveSeconds,
+    Share,
 )
 from torchscale.schema.ident import content_hash
 from torchscale.schema.launch.rank import HostLoad
@@ -69,8 +69,8 @@ class MatmulSample(Frozen):
     m: PositiveCount
     n: PositiveCount
     k: PositiveCount
-    warm_seconds: tuple[Positive, ...] = Field(min_length=1)
-    cold_seconds: tuple[Positive, ...] = ()
+    warm_seconds: tuple[PositiveSeconds, ...] = Field(min_length=1)
+    cold_seconds: tuple[PositiveSeconds, ...] = ()
 
 
 class CopySample(Frozen):
@@ -79,7 +79,7 @@ class CopySample(Frozen):
 
     kind: CopyKind
     payload_bytes: Count
-    seconds: tuple[Positive, ...] = Field(min_length=1)
+    seconds: tuple[PositiveSeconds, ...] = Field(min_length=1)
     pinned: bool | None = None
     peer: Count | None = None
 
@@ -93,9 +93,9 @@ class DiskSample(Frozen):
 
     path: str
     payload_bytes: Count
-    write_seconds: Positive
-    read_seconds: Positive
-    resident_share: Real | None
+    write_seconds: PositiveSeconds
+    read_seconds: PositiveSeconds
+    resident_share: Share | None
 
 
 class HardwareRank(RankIdentity):

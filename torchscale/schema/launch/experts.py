@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import model_validator
 
-from torchscale.schema.base import Count, Frozen, NotNegative, PositiveCount
+from torchscale.schema.base import Count, Frozen, NotNegative, PositiveCount, Seconds
 
 
 class ExpertStep(Frozen):
@@ -20,8 +20,8 @@ class ExpertStep(Frozen):
     """
 
     tokens_per_rank: Count
-    seconds: NotNegative
-    forward_seconds: NotNegative
+    seconds: Seconds
+    forward_seconds: Seconds
     peak: NotNegative
 
 

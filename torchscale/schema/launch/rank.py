@@ -10,6 +10,8 @@ from torchscale.schema.base import (
     NotNegative,
     PositiveCount,
     Real,
+    Seconds,
+    Share,
 )
 from torchscale.schema.launch.documents import DocumentUse
 from torchscale.schema.launch.experts import ExpertUse
@@ -29,12 +31,14 @@ class MemoryUse(Frozen):
 
     @property
     def peak_bytes(self) -> int | None:
-        """The allocator's peak on CUDA, the growth of resident memory on CPU."""
+        """The allocator's peak on CUDA, the growth of resident memory on CPU; ``None`` where a
+        peak is below what was there before."""
         if self.peak_allocated_bytes is not None:
             return self.peak_allocated_bytes
-        if self.resident_before_bytes is None or self.resident_peak_bytes is None:
+        before, peak = self.resident_before_bytes, self.resident_peak_bytes
+        if before is None or peak is None or peak < before:
             return None
-        return self.resident_peak_bytes - self.resident_before_bytes
+        return peak - before
 
 
 class RunQueue(Frozen):
@@ -46,9 +50,9 @@ class RunQueue(Frozen):
         main_cpu_seconds: Time that the main thread spent on a core.
     """
 
-    seconds: NotNegative
-    main_seconds: NotNegative
-    main_cpu_seconds: NotNegative
+    seconds: Seconds
+    main_seconds: Seconds
+    main_cpu_seconds: Seconds
 
 
 class HostLoad(Frozen):
@@ -70,14 +74,14 @@ class HostLoad(Frozen):
             of its matrix products, and of its copy.
     """
 
-    wall_seconds: NotNegative
-    busy_seconds: NotNegative
-    process_seconds: NotNegative
+    wall_seconds: Seconds
+    busy_seconds: Seconds
+    process_seconds: Seconds
     cores: Count
     pinned: bool
-    interrupted_seconds: NotNegative | None = None
+    interrupted_seconds: Seconds | None = None
     run_queue: RunQueue | None = None
-    fixed_work_seconds: tuple[NotNegative, NotNegative] | None = None
+    fixed_work_seconds: tuple[Seconds, Seconds] | None = None
 
 
 class Setup(Frozen):
@@ -87,11 +91,11 @@ class Setup(Frozen):
     compiled.
     """
 
-    import_seconds: NotNegative
-    process_group_seconds: NotNegative
-    build_seconds: NotNegative
-    first_step_seconds: NotNegative
-    compile_seconds: Real | None = None
+    import_seconds: Seconds
+    process_group_seconds: Seconds
+    build_seconds: Seconds
+    first_step_seconds: Seconds
+    compile_seconds: Seconds | None = None
 
 
 class DataUse(Frozen):
@@ -117,7 +121,7 @@ class DataUse(Frozen):
     shards_repaired: Count = 0
     shards_reused: Count = 0
     asked_cold: bool = False
-    resident_share: Real | None = None
+    resident_share: Share | None = None
 
 
 class FlopCount(Frozen):

@@ -8,7 +8,10 @@ from torchscale.schema.base import (
     Frozen,
     Integer,
     NotNegative,
+    PositiveCount,
     Real,
+    RoundedShare,
+    Seconds,
 )
 
 MERGED_BYTES = 25 << 20
@@ -28,8 +31,8 @@ class LinkSample(Frozen):
     """
 
     payload_bytes: Count
-    as_bucketed_seconds: NotNegative
-    merged_seconds: NotNegative
+    as_bucketed_seconds: Seconds
+    merged_seconds: Seconds
     repeats: Count
     interface: str | None = None
     rated_bytes_per_second: Real | None = None
@@ -49,8 +52,8 @@ class MinorFaults(Frozen):
 
     per_step: NotNegative
     grown_pages_per_step: NotNegative
-    seconds_each: NotNegative
-    kernel_seconds_per_step: NotNegative
+    seconds_each: Seconds
+    kernel_seconds_per_step: Seconds
 
 
 class RankSignals(Frozen):
@@ -74,14 +77,14 @@ class RankSignals(Frozen):
         throttle_reasons: What the driver gave between batches.
     """
 
-    unsynchronized_seconds: tuple[NotNegative, ...] | None = None
-    unsynchronized_wall_seconds: NotNegative | None = None
+    unsynchronized_seconds: tuple[Seconds, ...] | None = None
+    unsynchronized_wall_seconds: Seconds | None = None
     bucket_bytes: tuple[Count, ...] | None = None
-    bucket_ready_seconds: tuple[NotNegative, ...] | None = None
+    bucket_ready_seconds: tuple[Seconds, ...] | None = None
     link: LinkSample | None = None
     collections: Count
-    collection_seconds: NotNegative
-    longest_collection_seconds: NotNegative
+    collection_seconds: Seconds
+    longest_collection_seconds: Seconds
     page_faults: Count
     minor_faults: MinorFaults | None = None
     allocation_retries: Count | None = None
@@ -102,7 +105,7 @@ class StepWindows(Frozen):
             optimizer (in a pipeline the forward pass).
     """
 
-    steps: tuple[Count, ...]
+    steps: tuple[PositiveCount, ...]
     wall_us: tuple[Count, ...]
     compute_us: tuple[tuple[Integer, ...], ...]
     quiet_us: tuple[tuple[Integer, ...], ...]
@@ -140,7 +143,7 @@ class SignalDigest(Frozen):
     data_wait: tuple[tuple[Real, ...], ...]
     wait: tuple[tuple[Real, ...], ...] | None = None
     transfer: tuple[Real, ...] | None = None
-    blame: tuple[Real, ...] | None = None
+    blame: tuple[RoundedShare, ...] | None = None
     exposed_p50: Real | None = None
     exposed_p95: Real | None = None
     long_steps: tuple[Count, ...] | None = None
@@ -148,7 +151,7 @@ class SignalDigest(Frozen):
     long_step_seconds_by_rank: tuple[Real, ...] | None = None
     windows: StepWindows | None = None
     expert_tokens_per_rank: tuple[tuple[NotNegative, ...], ...] | None = None
-    expert_seconds: tuple[tuple[NotNegative, ...], ...] | None = None
+    expert_seconds: tuple[tuple[Seconds, ...], ...] | None = None
     length_seconds: tuple[tuple[Real, ...], ...] | None = None
-    length_wait_seconds: NotNegative | None = None
+    length_wait_seconds: Seconds | None = None
     computed_tokens_per_rank: tuple[NotNegative, ...] | None = None

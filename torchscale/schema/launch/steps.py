@@ -7,7 +7,15 @@ from enum import Enum
 
 from pydantic import model_validator
 
-from torchscale.schema.base import Count, Frozen, NotNegative, Positive, PositiveCount, Real
+from torchscale.schema.base import (
+    Count,
+    Frozen,
+    NotNegative,
+    PositiveCount,
+    PositiveSeconds,
+    Real,
+    Seconds,
+)
 from torchscale.schema.launch.documents import DocumentStep
 from torchscale.schema.launch.experts import ExpertStep
 
@@ -31,7 +39,7 @@ class Batch(Frozen):
     wall time."""
 
     steps: PositiveCount
-    seconds: Positive
+    seconds: PositiveSeconds
 
 
 class BatchTimes(Frozen):
@@ -44,7 +52,7 @@ class BatchTimes(Frozen):
     """
 
     steps: tuple[PositiveCount, ...]
-    seconds: tuple[Positive, ...]
+    seconds: tuple[PositiveSeconds, ...]
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> BatchTimes:
@@ -79,7 +87,7 @@ class Warmup(Frozen):
     """Steps before the measurement. ``steady`` is false when the cap ended it."""
 
     steps: Count
-    seconds: NotNegative
+    seconds: Seconds
     steady: bool
     batches: BatchTimes
 
@@ -96,11 +104,11 @@ class OwnStep(Frozen):
         blame: The others' waiting for this rank.
     """
 
-    compute: NotNegative
-    calm: NotNegative
-    wait: NotNegative | None = None
-    transfer: NotNegative | None = None
-    blame: NotNegative | None = None
+    compute: Seconds
+    calm: Seconds
+    wait: Seconds | None = None
+    transfer: Seconds | None = None
+    blame: Seconds | None = None
 
 
 class StepSample(Frozen):
@@ -131,7 +139,7 @@ class StepSample(Frozen):
     """
 
     step: Count
-    seconds: NotNegative
+    seconds: Seconds
     data_wait: Real
     forward: Real | None
     backward: Real | None
@@ -178,7 +186,7 @@ class EpochSample(Frozen):
 
     epoch: Count
     steps: Count
-    seconds: NotNegative
+    seconds: Seconds
     samples: Count
     samples_per_second: NotNegative | None = None
     mean_loss: Real | None = None
@@ -202,13 +210,13 @@ class Digest(Frozen):
     """
 
     count: PositiveCount
-    mean: NotNegative
-    minimum: NotNegative
-    p50: NotNegative
-    p95: NotNegative
-    p99: NotNegative
-    maximum: NotNegative
-    values: tuple[NotNegative, ...] = ()
+    mean: Seconds
+    minimum: Seconds
+    p50: Seconds
+    p95: Seconds
+    p99: Seconds
+    maximum: Seconds
+    values: tuple[Seconds, ...] = ()
 
 
 class StepDigest(Frozen):
@@ -237,12 +245,12 @@ class RankSteps(Frozen):
     """
 
     count: tuple[PositiveCount, ...] = ()
-    mean: tuple[NotNegative, ...] = ()
-    minimum: tuple[NotNegative, ...] = ()
-    p50: tuple[NotNegative, ...] = ()
-    p95: tuple[NotNegative, ...] = ()
-    p99: tuple[NotNegative, ...] = ()
-    maximum: tuple[NotNegative, ...] = ()
+    mean: tuple[Seconds, ...] = ()
+    minimum: tuple[Seconds, ...] = ()
+    p50: tuple[Seconds, ...] = ()
+    p95: tuple[Seconds, ...] = ()
+    p99: tuple[Seconds, ...] = ()
+    maximum: tuple[Seconds, ...] = ()
     mean_data_wait: tuple[Real, ...] = ()
     mean_forward: tuple[Real | None, ...] = ()
     mean_backward: tuple[Real | None, ...] = ()

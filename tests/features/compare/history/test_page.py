@@ -125,7 +125,7 @@ def test_hundreds_of_changes_stay_readable() -> None:
     many = replace(report, trends=report.trends * 300, left_out=("Left out: x.",) * 300)
     text = shown(many)
     assert len(text.splitlines()) < 250
-    assert text.count("… and 240 more rows") == 2, "of changes and of series"
+    assert text.count("… and 240 more\n") == 2, "of changes and of series"
     assert "… and 288 more left out" in text
     method = history_document(many).section("method")
     assert method is not None

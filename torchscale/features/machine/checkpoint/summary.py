@@ -45,11 +45,6 @@ def without_figures(cell_run: CellRun, cell: CheckpointCell, reason: str) -> Che
     return CheckpointSummary(cell, State.INVALID, reason, len(cell_run.launches))
 
 
-def numbers(summary: CheckpointSummary) -> tuple[object, ...]:
-    """Rates and times, to be checked for values that no measurement has."""
-    return (summary.figures,)
-
-
 def flag_names(summary: CheckpointSummary) -> tuple[str, ...]:
     """``contended`` where other processes had part of the cores, ``not_cold`` where a load is not
     proved to come from the disk."""

@@ -58,11 +58,6 @@ def without_figures(cell_run: CellRun, cell: CollectivesCell, reason: str) -> Co
     return CollectivesSummary(cell, State.INVALID, reason, len(cell_run.launches))
 
 
-def numbers(summary: CollectivesSummary) -> tuple[object, ...]:
-    """Curves, fits and pairs, to be checked for values that no measurement has."""
-    return (summary.figures,)
-
-
 def flag_names(summary: CollectivesSummary) -> tuple[str, ...]:
     """Names of the flags of a sweep's bandwidths."""
     return tuple(flag.value for flag in summary.flags)

@@ -43,11 +43,6 @@ def without_figures(cell_run: CellRun, cell: HardwareCell, reason: str) -> Hardw
     return HardwareSummary(cell, State.INVALID, reason, len(cell_run.launches))
 
 
-def numbers(summary: HardwareSummary) -> tuple[object, ...]:
-    """Peak rates and copies, to be checked for values that no measurement has."""
-    return (summary.figures,)
-
-
 def flag_names(summary: HardwareSummary) -> tuple[str, ...]:
     """``contended`` where other processes had part of the cores or GPUs."""
     return tuple(flag.value for flag in summary.flags)

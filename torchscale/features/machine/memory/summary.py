@@ -30,11 +30,6 @@ def without_figures(cell_run: CellRun, cell: MemoryCell, reason: str) -> MemoryS
     return MemorySummary(cell, State.INVALID, reason, len(cell_run.launches))
 
 
-def numbers(summary: MemorySummary) -> tuple[object, ...]:
-    """Every rank's bytes, to be checked for values that no measurement has."""
-    return summary.ranks
-
-
 def flag_names(summary: MemorySummary) -> tuple[str, ...]:
     """Memory cells have no flags."""
     return ()

@@ -20,7 +20,8 @@ from tests.integration.conftest import MODELS
 from torchscale.features.watch.hang.evidence import read_facts
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import EndingKind
-from torchscale.launch.torchrun import Watch, run_launch, torchrun_command, worker_environment
+from torchscale.launch.run import run_launch
+from torchscale.launch.torchrun import Watch, torchrun_command, worker_environment
 from torchscale.plan.expand import make_plan
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord

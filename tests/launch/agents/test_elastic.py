@@ -26,7 +26,7 @@ from torchscale.launch.agents.elastic import ElasticLauncher
 from torchscale.launch.agents.forker import AgentForker, forks_ranks
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.environment import cpu_environment
-from torchscale.launch.torchrun import run_launch
+from torchscale.launch.run import run_launch
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord

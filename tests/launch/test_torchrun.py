@@ -134,6 +134,7 @@ def two_ranks(
     return directory, launch(directory, 2, heard.append), heard
 
 
+@pytest.mark.real
 def test_a_real_launch_of_two_ranks(two_ranks: tuple[Path, LaunchRecord, list[Progress]]) -> None:
     directory, record, heard = two_ranks
     assert record.state is State.OK, record.log_tail
@@ -204,6 +205,7 @@ def test_all_ranks_measure_the_same_batches(
     assert first.batches.total_seconds == pytest.approx(second.batches.total_seconds, rel=0.5)
 
 
+@pytest.mark.real
 def test_memory_is_the_models_and_not_that_of_the_libraries_it_needs(
     two_ranks: tuple[Path, LaunchRecord, list[Progress]],
 ) -> None:
@@ -288,6 +290,7 @@ def test_epochs_bound_a_run_of_one_rank_without_process_group_or_step_log(
     ]
 
 
+@pytest.mark.real
 def test_torchrun_that_is_asked_to_end_is_killed_and_takes_its_ranks_along(tmp_path: Path) -> None:
     """As a batch system does before it takes the node away."""
     ranks: list[psutil.Process] = []

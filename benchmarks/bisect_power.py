@@ -36,8 +36,8 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from torchscale.features.bisect.hypotheses import Hypothesis, Kind, factorial, steps  # noqa: E402
-from torchscale.features.bisect.search import Ending, Limits, Search  # noqa: E402
+from torchscale.features.bisect.hypotheses import AnswerKind, Hypothesis, factorial, steps  # noqa: E402
+from torchscale.features.bisect.search import BisectionEnding, BisectionSearch, Limits  # noqa: E402
 
 VERSIONS = 12
 COSTS = (0.05, 0.1, 0.3)
@@ -200,7 +200,7 @@ def slow_states_case(cost: float) -> Case:
     return Case(f"two states from one of twelve on, {cost:.0%} apart", answers, costs)
 
 
-def factor_case(kind: Kind, cost: float) -> Case:
+def factor_case(kind: AnswerKind, cost: float) -> Case:
     """Two factors that changed together."""
     answers = factorial(2)
     truths = [one for one in answers if one.kind is kind]
@@ -225,7 +225,7 @@ def cases() -> list[Case]:
         other_state_case(0.3),
         neighbor_state_case(0.3),
         slow_states_case(0.3),
-        *(factor_case(kind, 0.1) for kind in Kind if kind is not Kind.STEP),
+        *(factor_case(kind, 0.1) for kind in AnswerKind if kind is not AnswerKind.STEP),
     ]
 
 
@@ -235,7 +235,7 @@ def play(case: Case, noise: Noise, game: int) -> tuple[str, int]:
     as unsteady, for it to be right, and the answer may then be one of both."""
     random = np.random.default_rng(game)
     costs, states, truth = case.costs(game)
-    search = Search(case.answers, len(costs), case.limits)
+    search = BisectionSearch(case.answers, len(costs), case.limits)
     deviations = noise(random)
     while asked := search.next_round():
         for place in asked:
@@ -259,10 +259,10 @@ def play(case: Case, noise: Noise, game: int) -> tuple[str, int]:
     return outcome, len(search.launches)
 
 
-def _judged(search: Search, truth: Hypothesis | None) -> str:
-    if search.ending is Ending.NO_DIFFERENCE:
+def _judged(search: BisectionSearch, truth: Hypothesis | None) -> str:
+    if search.ending is BisectionEnding.NO_DIFFERENCE:
         return "right" if truth is None else "wrong"
-    if search.ending is not Ending.FOUND:
+    if search.ending is not BisectionEnding.FOUND:
         assert search.ending is not None
         return str(search.ending.value)
     if truth not in search.answer:
@@ -306,7 +306,7 @@ def table(games: int, noises: Sequence[tuple[str, Noise, float]]) -> Iterator[st
 def _cost_of(case: Case) -> float | None:
     """Of the cases that a halving can answer."""
     costs, states, truth = case.costs(0)
-    if truth is None or states or truth.kind is not Kind.STEP:
+    if truth is None or states or truth.kind is not AnswerKind.STEP:
         return None
     return max(costs)
 

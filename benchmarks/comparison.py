@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from tests.factories import cells, environment
 from torchscale.features.compare.analysis.compare import compare
-from torchscale.features.compare.analysis.pair import Verdict
+from torchscale.features.compare.analysis.pair import ChangeVerdict
 from torchscale.results.reader import read_summary
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import Session
@@ -36,7 +36,7 @@ from torchscale.schema.state import State
 
 STEPS = 200
 CHANGE = 0.03
-_CLEAR = (Verdict.BETTER, Verdict.WORSE)
+_CLEAR = (ChangeVerdict.BETTER, ChangeVerdict.WORSE)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def simulate(
         after = [noise.steps(launches, generator) * (1 + change) for _ in plan]
         verdicts = _verdicts(plan, before, after)
         different += any(verdict in _CLEAR for verdict in verdicts)
-        worse += any(verdict is Verdict.WORSE for verdict in verdicts)
+        worse += any(verdict is ChangeVerdict.WORSE for verdict in verdicts)
         pooled += any(
             stats.ttest_ind(np.log(new).ravel(), np.log(old).ravel()).pvalue < 0.05
             for old, new in zip(before, after, strict=True)
@@ -98,7 +98,7 @@ def _verdicts(
     plan: Sequence[TrainingCell],
     before: Sequence[NDArray[np.float64]],
     after: Sequence[NDArray[np.float64]],
-) -> list[Verdict]:
+) -> list[ChangeVerdict]:
     sides = [_side(plan, steps) for steps in (before, after)]
     pair = compare(sides[0], sides[1])
     return [
@@ -159,7 +159,7 @@ def simulate_sessions(
         found = [_sessions(cell, sizes, spread, generator) for sizes in sides]
         (change,) = compare(found[0], found[1]).cells[0].changes
         different += change.verdict in _CLEAR
-        worse += change.verdict is Verdict.WORSE
+        worse += change.verdict is ChangeVerdict.WORSE
         (change,) = (
             compare(*(one.model_copy(update={"later": ()}) for one in found)).cells[0].changes
         )

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import torchscale
 from torchscale.features.compare.analysis.compare import compare
-from torchscale.features.compare.analysis.pair import CellComparison, Change, Verdict
+from torchscale.features.compare.analysis.pair import CellComparison, ChangeVerdict, MetricChange
 from torchscale.features.compare.inputs import load_source
 from torchscale.features.compare.text.comparison import change_ends
 
@@ -72,7 +72,7 @@ CONFIG = {
 """One rank on one core: a side of about ten seconds."""
 ALLOWED = 0.05
 """Share of equal pairs that may be called different: the level of the test."""
-_DIFFERENT = (Verdict.BETTER, Verdict.WORSE)
+_DIFFERENT = (ChangeVerdict.BETTER, ChangeVerdict.WORSE)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _load() -> Iterator[None]:
             process.wait()
 
 
-def judged(pair: Pair, *, accept_flags: bool = False) -> tuple[CellComparison, Change]:
+def judged(pair: Pair, *, accept_flags: bool = False) -> tuple[CellComparison, MetricChange]:
     """The cell, and its change of throughput.
 
     Raises:
@@ -172,7 +172,12 @@ def print_totals(pairs: list[Pair]) -> int:
         accepted = sum(judged(pair, accept_flags=True)[1].verdict in _DIFFERENT for pair in members)
         columns = (
             counts[verdict]
-            for verdict in (Verdict.WORSE, Verdict.BETTER, Verdict.SAME, Verdict.UNCLEAR)
+            for verdict in (
+                ChangeVerdict.WORSE,
+                ChangeVerdict.BETTER,
+                ChangeVerdict.SAME,
+                ChangeVerdict.UNCLEAR,
+            )
         )
         print(f"{len(members)} {condition} | {' | '.join(map(str, columns))} | {accepted}")
         wrong += sum(counts[verdict] for verdict in _DIFFERENT)

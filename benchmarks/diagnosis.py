@@ -44,7 +44,7 @@ from torchscale.features.trace.analyze import analyze_files, analyze_recording
 from torchscale.features.trace.recording.profile import record_cell
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.judge import Ending, EndingKind
+from torchscale.launch.judge import EndingKind, LaunchEnding
 from torchscale.launch.machine import detect_machine
 from torchscale.launch.run import run_launch
 from torchscale.launch.torchrun import torchrun_command, worker_environment
@@ -406,7 +406,7 @@ def run_together(chosen: Sequence[Scenario], recorded: Sequence[str]) -> Iterato
                 yield judge(scenario, "recording", *_analyzed(directory))
 
 
-def run_group(launches: Sequence[tuple[LaunchTask, Path]], channel: Path) -> Ending:
+def run_group(launches: Sequence[tuple[LaunchTask, Path]], channel: Path) -> LaunchEnding:
     """Hand all launches to the ranks of one torchrun at once, and see it to its end."""
     channel.mkdir(parents=True)
     for number, (task, directory) in enumerate(launches):
@@ -419,7 +419,7 @@ def run_group(launches: Sequence[tuple[LaunchTask, Path]], channel: Path) -> End
         timeout_seconds=len(launches) * 60,
         env=worker_environment(task, {}),
     )
-    return Ending(EndingKind.FINISHED, finished.returncode, finished.stderr[-500:])
+    return LaunchEnding(EndingKind.FINISHED, finished.returncode, finished.stderr[-500:])
 
 
 def scenario_cell(scenario: Scenario) -> TrainingCell:
@@ -742,7 +742,7 @@ def _launch_over_link(task: LaunchTask, directory: Path):  # type: ignore[no-unt
             finished = run_bounded(argv, timeout_seconds=LIMITS.timeout_seconds, env=env)
     for process in processes:
         process.wait(timeout=60)
-    ending = Ending(EndingKind.FINISHED, finished.returncode, finished.stderr[-500:])
+    ending = LaunchEnding(EndingKind.FINISHED, finished.returncode, finished.stderr[-500:])
     return collect_launch(
         task, directory, ending, command=(), started_at="", seconds=finished.seconds, oom_kills=0
     )

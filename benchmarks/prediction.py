@@ -31,10 +31,10 @@ from torchscale.features.decide.forecast.predict import (
     refuse_count,
     refuse_series,
 )
-from torchscale.features.decide.forecast.series import Measured, make_series
+from torchscale.features.decide.forecast.series import MeasuredCount, make_series
 
 TAIL = 0.05
-Points = Sequence[Measured]
+Points = Sequence[MeasuredCount]
 Law = Callable[[Points, int, int], float]
 """Points, GPUs and nodes → throughput."""
 
@@ -82,7 +82,7 @@ def main() -> None:
     _print_left_out("model", cases, lambda case: case.model)
 
 
-def read(table: Path) -> list[tuple[str, str, list[Measured]]]:
+def read(table: Path) -> list[tuple[str, str, list[MeasuredCount]]]:
     """Source, model and points of every series with two counts."""
     series: dict[str, list[dict[str, str]]] = {}
     with table.open(newline="", encoding="utf-8") as file:
@@ -97,7 +97,8 @@ def read(table: Path) -> list[tuple[str, str, list[Measured]]]:
             nodes = int(row.get("nodes") or 0) or -(-gpus // 8)
             by_count.setdefault((gpus, nodes), []).append(rate * gpus if per_gpu else rate)
         points = [
-            Measured(gpus, nodes, tuple(rates)) for (gpus, nodes), rates in sorted(by_count.items())
+            MeasuredCount(gpus, nodes, tuple(rates))
+            for (gpus, nodes), rates in sorted(by_count.items())
         ]
         if len(points) > 1:
             found.append((rows[0].get("source") or "", rows[0].get("model") or "", points))
@@ -105,7 +106,7 @@ def read(table: Path) -> list[tuple[str, str, list[Measured]]]:
 
 
 def held_out(
-    table: Iterable[tuple[str, str, list[Measured]]],
+    table: Iterable[tuple[str, str, list[MeasuredCount]]],
 ) -> tuple[list[Case], int, dict[str, int]]:
     """The answered cases, how many were refused, and how often for which reason."""
     cases, refused = [], 0
@@ -133,7 +134,7 @@ def _short(reason: str) -> str:
     return "other"
 
 
-def _case(source: str, model: str, points: Points, held: Measured) -> Case:
+def _case(source: str, model: str, points: Points, held: MeasuredCount) -> Case:
     errors = {
         name: law(points, held.gpus, held.nodes) / held.throughput - 1 for name, law in LAWS.items()
     }

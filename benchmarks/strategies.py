@@ -35,7 +35,7 @@ from torchscale.features.decide.tune.launcher import SettingLauncher  # noqa: E4
 from torchscale.features.decide.tune.outcome import TuneOutcome  # noqa: E402
 from torchscale.features.decide.tune.run import TuneOptions, for_tuning, tune  # noqa: E402
 from torchscale.features.decide.tune.space import Entry, StrategySpace  # noqa: E402
-from torchscale.features.decide.tune.surface import START, Change, Setting  # noqa: E402
+from torchscale.features.decide.tune.surface import START, AxisChange, Setting  # noqa: E402
 from torchscale.measure.context import measuring, plan_run  # noqa: E402
 from torchscale.observer import SILENT  # noqa: E402
 
@@ -136,7 +136,7 @@ class Exhaustive:
     def best_and_behind(self, chosen: Entry) -> tuple[Entry, dict[str, float] | None]:
         """The strategy of the highest mean, and how far ``chosen`` is behind it in launches of both
         by turns; ``None`` where it is the same."""
-        known = {Change(one.axis.value, one.value): one for one in self._space.candidates}
+        known = {AxisChange(one.axis.value, one.value): one for one in self._space.candidates}
         with measuring(self._directory) as stop:
             launches = SettingLauncher(self._planned, self._directory, known, SILENT)
             with launches.launcher(stop) as launcher:

@@ -36,8 +36,8 @@ from torchscale.config.load import load_experiment_from  # noqa: E402
 from torchscale.features.decide.tune.gains import paired_gain  # noqa: E402 - of this checkout
 from torchscale.features.decide.tune.launcher import SettingLauncher  # noqa: E402
 from torchscale.features.decide.tune.run import TuneOptions, for_tuning, tune  # noqa: E402
-from torchscale.features.decide.tune.settings import Candidate, candidates  # noqa: E402
-from torchscale.features.decide.tune.surface import START, Change, Setting  # noqa: E402
+from torchscale.features.decide.tune.settings import SettingChange, candidates  # noqa: E402
+from torchscale.features.decide.tune.surface import START, AxisChange, Setting  # noqa: E402
 from torchscale.measure.context import measuring, plan_run  # noqa: E402
 from torchscale.observer import SILENT  # noqa: E402
 
@@ -153,13 +153,13 @@ def _exhaustive(
     """The best combination, how many there are, what they took, and how far ``chosen`` is behind
     the best."""
     planned = plan_run(for_tuning(experiment, arguments.launch_seconds), SILENT)
-    known: dict[Change, Candidate] = {}
+    known: dict[AxisChange, SettingChange] = {}
     values: list[list[Setting]] = []
     for axis in axes:
         found = candidates(
             planned.experiment, axis, planned.plan.device, len(planned.machine.cores)
         )
-        changes = {Change(one.axis.value, one.value): one for one in found}
+        changes = {AxisChange(one.axis.value, one.value): one for one in found}
         known |= changes
         values.append([START, *((change,) for change in changes)])
     settings = [tuple(sorted(itertools.chain(*parts))) for parts in itertools.product(*values)]

@@ -31,7 +31,7 @@ from pathlib import Path
 from torchscale.features.compare.analysis.compare import compare
 from torchscale.features.compare.analysis.explanation import ExplainedCell, explain
 from torchscale.features.compare.inputs import load_source
-from torchscale.features.compare.text.why import Unit, step_rows
+from torchscale.features.compare.text.why import TimeUnit, step_rows
 from torchscale.schema.run.step_parts import OutsidePart, StepPart
 
 HERE = Path(__file__).resolve().parent
@@ -242,7 +242,7 @@ def sums(cell: ExplainedCell) -> bool:
     )
 
 
-def _units(unit: Unit, value: float) -> int:
+def _units(unit: TimeUnit, value: float) -> int:
     """The printed value in units of its last digit."""
     return round(float(unit.change(value).replace(",", "")) * float(f"1e{unit.digits}"))
 

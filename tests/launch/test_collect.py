@@ -10,7 +10,7 @@ import pytest
 
 from tests.factories import cells, cpu_task, rank_record, training_result
 from torchscale.launch.collect import collect_launch
-from torchscale.launch.judge import Ending, EndingKind, Evidence, classify
+from torchscale.launch.judge import EndingKind, LaunchEnding, LaunchEvidence, classify
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.hang import HangCause
 from torchscale.schema.launch.nodes import LaunchNode
@@ -20,7 +20,7 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State
 
 TWO = cells()[1]
-ENDED = Ending(EndingKind.FINISHED, 1, "")
+ENDED = LaunchEnding(EndingKind.FINISHED, 1, "")
 
 
 def failure(
@@ -40,14 +40,14 @@ def judge(
         "exit_codes": {},
         "oom_kills": 0,
     }
-    return classify(Evidence(**{**defaults, **changes}))
+    return classify(LaunchEvidence(**{**defaults, **changes}))
 
 
 LOST = failure(0, FailureKind.PEER_LOST)
 
 
 def test_all_records_are_there() -> None:
-    assert judge((0, 1), ending=Ending(EndingKind.FINISHED, 0, "")) == (State.OK, "")
+    assert judge((0, 1), ending=LaunchEnding(EndingKind.FINISHED, 0, "")) == (State.OK, "")
 
 
 def test_a_rank_that_aborts_after_its_record_is_written_has_done_its_work() -> None:
@@ -55,7 +55,7 @@ def test_a_rank_that_aborts_after_its_record_is_written_has_done_its_work() -> N
 
 
 def test_a_launch_that_is_done_when_its_time_runs_out_is_done() -> None:
-    assert judge((0, 1), ending=Ending(EndingKind.TIMEOUT, None, "slow end"))[0] is State.OK
+    assert judge((0, 1), ending=LaunchEnding(EndingKind.TIMEOUT, None, "slow end"))[0] is State.OK
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_launch_that_is_done_when_its_time_runs_out_is_done() -> None:
             "rank 1 exited before the measurement was complete",
         ),
         (
-            {"ranks": (0,), "ending": Ending(EndingKind.FINISHED, 0, "")},
+            {"ranks": (0,), "ending": LaunchEnding(EndingKind.FINISHED, 0, "")},
             State.INCOMPLETE,
             "rank 1 exited",
         ),
@@ -133,12 +133,12 @@ def test_a_launch_that_is_done_when_its_time_runs_out_is_done() -> None:
             "rank 0: SomeError: why",
         ),
         (
-            {"ending": Ending(EndingKind.FINISHED, -9, "")},
+            {"ending": LaunchEnding(EndingKind.FINISHED, -9, "")},
             State.KILLED,
             "torchrun was killed by SIGKILL",
         ),
         (
-            {"ending": Ending(EndingKind.FINISHED, -15, ""), "failures": (LOST,)},
+            {"ending": LaunchEnding(EndingKind.FINISHED, -15, ""), "failures": (LOST,)},
             State.KILLED,
             "torchrun was killed by SIGTERM",
         ),
@@ -162,9 +162,17 @@ def test_a_launch_that_is_done_when_its_time_runs_out_is_done() -> None:
             State.CRASHED,
             "rank 1 crashed with SIGSEGV",
         ),
-        ({"ending": Ending(EndingKind.TIMEOUT, None, "too long")}, State.TIMEOUT, "too long"),
-        ({"ending": Ending(EndingKind.INTERRUPTED, None, "stopped")}, State.INTERRUPTED, "stopped"),
-        ({"ending": Ending(EndingKind.NOT_STARTED, None, "no python")}, State.CRASHED, "no python"),
+        ({"ending": LaunchEnding(EndingKind.TIMEOUT, None, "too long")}, State.TIMEOUT, "too long"),
+        (
+            {"ending": LaunchEnding(EndingKind.INTERRUPTED, None, "stopped")},
+            State.INTERRUPTED,
+            "stopped",
+        ),
+        (
+            {"ending": LaunchEnding(EndingKind.NOT_STARTED, None, "no python")},
+            State.CRASHED,
+            "no python",
+        ),
     ],
 )
 def test_the_true_cause(evidence: dict[str, Any], state: State, reason: str) -> None:
@@ -187,7 +195,7 @@ def test_the_true_cause(evidence: dict[str, Any], state: State, reason: str) -> 
 )
 def test_figures_that_cannot_be_trusted(changes: dict[str, Any], reason: str) -> None:
     ranks = (rank_record(TWO, 0), rank_record(TWO, 1, **changes))
-    state, told = classify(Evidence(ENDED, 2, TrainingResult(ranks=ranks), (), {}, 0))
+    state, told = classify(LaunchEvidence(ENDED, 2, TrainingResult(ranks=ranks), (), {}, 0))
     assert state is State.INVALID
     assert reason in told
 
@@ -238,7 +246,7 @@ def left_behind(
 
 def collect(
     directory: Path,
-    ending: Ending = ENDED,
+    ending: LaunchEnding = ENDED,
     *,
     log_step_times: bool = True,
     nodes: tuple[LaunchNode, ...] = (),
@@ -265,8 +273,8 @@ def torchrun_told(directory: Path, rank: int, exit_code: int) -> None:
     (directory / "torchrun.log").write_text(text)
 
 
-def script(exit_code: int | None, shortfall: str = "") -> Ending:
-    return Ending(EndingKind.FINISHED, exit_code, "", program="train.sh", shortfall=shortfall)
+def script(exit_code: int | None, shortfall: str = "") -> LaunchEnding:
+    return LaunchEnding(EndingKind.FINISHED, exit_code, "", program="train.sh", shortfall=shortfall)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +342,7 @@ def test_where_no_rank_wrote_why_its_log_tells(
 ) -> None:
     torchrun_told(tmp_path, 1, exit_code)
     (tmp_path / "rank-1.stderr.log").write_text(log)
-    record = collect(tmp_path, Ending(EndingKind.FINISHED, 1, ""))
+    record = collect(tmp_path, LaunchEnding(EndingKind.FINISHED, 1, ""))
     assert (record.state, record.reason) == (State.CRASHED, reason)
 
 
@@ -342,7 +350,7 @@ def test_a_torchrun_that_fails_itself_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "torchrun.log").write_text(
         "Traceback:\n  File x\ntorch.distributed.DistStoreError: Failed to init\n"
     )
-    record = collect(tmp_path, Ending(EndingKind.FINISHED, 1, ""))
+    record = collect(tmp_path, LaunchEnding(EndingKind.FINISHED, 1, ""))
     assert record.reason == "torchrun failed: torch.distributed.DistStoreError: Failed to init"
 
 
@@ -355,20 +363,20 @@ def test_a_rank_that_could_not_begin_is_explained_by_what_torch_logs(tmp_path: P
         log.write(
             "E1125 12:47:51.514000 8617 torch/api.py:836] OSError: [Errno 28] No space left\n"
         )
-    record = collect(tmp_path, Ending(EndingKind.FINISHED, 1, ""))
+    record = collect(tmp_path, LaunchEnding(EndingKind.FINISHED, 1, ""))
     said = "; torchrun's log ends with OSError: [Errno 28] No space left"
     assert record.reason == f"rank 1 exited with 1 and wrote no error{said}"
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
-    record = collect(tmp_path, Ending(EndingKind.FINISHED, 1, ""))
+    record = collect(tmp_path, LaunchEnding(EndingKind.FINISHED, 1, ""))
     assert record.reason.endswith("; the disk of the results has 4.00 KiB free")
 
 
 def test_a_step_of_the_group_is_the_slowest_ranks(tmp_path: Path) -> None:
     left_behind(tmp_path, seconds={0: [1.0, 4.0, 1.0], 1: [2.0, 2.0, 3.0]})
-    record = collect(tmp_path, Ending(EndingKind.FINISHED, 0, ""))
+    record = collect(tmp_path, LaunchEnding(EndingKind.FINISHED, 0, ""))
     assert (record.state, record.reason, record.log_tail) == (State.OK, "", "")
     result = training_result(record)
     assert result.steps is not None
@@ -431,7 +439,7 @@ def test_a_log_with_numbers_that_are_none_is_no_evidence(
 ) -> None:
     """The log can come from another node, and ranks print into it."""
     (tmp_path / "torchrun.log").write_text(log.format(number))
-    record = collect(tmp_path, Ending(EndingKind.FINISHED, 1, ""))
+    record = collect(tmp_path, LaunchEnding(EndingKind.FINISHED, 1, ""))
     assert record.state is State.INCOMPLETE
     assert record.exit_code == 1
 
@@ -451,13 +459,13 @@ def test_torchrun_that_was_asked_to_end_was_killed(tmp_path: Path) -> None:
 
 def test_our_own_ending_of_torchrun_is_no_signal_of_a_strangers(tmp_path: Path) -> None:
     (tmp_path / "torchrun.log").write_text("SignalException: Process 77 got signal: 15\n")
-    assert collect(tmp_path, Ending(EndingKind.TIMEOUT, 1, "too long")).state is State.TIMEOUT
+    assert collect(tmp_path, LaunchEnding(EndingKind.TIMEOUT, 1, "too long")).state is State.TIMEOUT
 
 
 def test_a_timeout_says_where_ranks_were_and_what_is_left(tmp_path: Path) -> None:
     (tmp_path / "rank-1.stderr.log").write_text(STACKS)
     record = collect(
-        tmp_path, Ending(EndingKind.TIMEOUT, None, "no progress for 9 s", ("pid 7 (python)",))
+        tmp_path, LaunchEnding(EndingKind.TIMEOUT, None, "no progress for 9 s", ("pid 7 (python)",))
     )
     assert record.reason == (
         "no progress for 9 s; no rank is known to wait in a collective; rank 1 is in net.py:12 `forward`; "

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.factories import cells, rank_record
-from torchscale.analysis.exchanges.events import Kind
+from torchscale.analysis.exchanges.events import MomentKind
 from torchscale.analysis.training.signals import PairedWaits
 from torchscale.launch.exchanges import paired_waits
 from torchscale.launch.kinds.training import collect_payload
@@ -42,20 +42,20 @@ def noted(
         calls: list[list[tuple[int, int, int]]] = [[], []]
         clocks = [max(clocks) + 3.0] * 2
         for rank in range(2):
-            marks[rank].append(_mark(Kind.STEP, clocks[rank], rank))
+            marks[rank].append(_mark(MomentKind.STEP, clocks[rank], rank))
         for _ in range(steps):
             number += 1
             for place in range(2):
                 for rank in range(2):
                     clocks[rank] += own[rank][place]
                     calls[rank].append((START_NS + round(clocks[rank] * MS), number, place))
-                    marks[rank].append(_mark(Kind.WAIT, clocks[rank], rank))
+                    marks[rank].append(_mark(MomentKind.WAIT, clocks[rank], rank))
                 clocks = [max(clocks) + transfer] * 2
                 for rank in range(2):
-                    marks[rank].append(_mark(Kind.WAIT_END, clocks[rank], rank))
+                    marks[rank].append(_mark(MomentKind.WAIT_END, clocks[rank], rank))
             for rank in range(2):
                 clocks[rank] += 1.0
-                marks[rank].append(_mark(Kind.STEP, clocks[rank], rank))
+                marks[rank].append(_mark(MomentKind.STEP, clocks[rank], rank))
         for rank in range(2):
             ranks[rank].append(
                 ExchangeBatch(
@@ -70,7 +70,7 @@ def noted(
     return ranks
 
 
-def _mark(kind: Kind, milliseconds: float, rank: int) -> int:
+def _mark(kind: MomentKind, milliseconds: float, rank: int) -> int:
     return round((milliseconds + rank) * MS) << 8 | int(kind)
 
 
@@ -126,7 +126,9 @@ def test_what_is_called_within_a_wait_is_what_it_is_for(tmp_path: Path) -> None:
 
 def _noted_early(batch: ExchangeBatch) -> ExchangeBatch:
     """With waits that were noted half a millisecond before the call."""
-    marks = [mark - (MS // 2 << 8) if mark & 31 == int(Kind.WAIT) else mark for mark in batch.marks]
+    marks = [
+        mark - (MS // 2 << 8) if mark & 31 == int(MomentKind.WAIT) else mark for mark in batch.marks
+    ]
     return batch.model_copy(update={"marks": tuple(marks), "includes_sync": True})
 
 

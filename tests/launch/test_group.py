@@ -16,7 +16,7 @@ from tests.integration.conftest import FAST, MODELS
 from tests.launch.tasks import LIMITS, SOUND, tasks
 from torchscale.launch.agents.elastic import ElasticLauncher
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.group import _END_SECONDS, Group
+from torchscale.launch.group import _END_SECONDS, LaunchGroup
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(
-    group: Group | ElasticLauncher, task: LaunchTask, directory: Path, **changes: Any
+    group: LaunchGroup | ElasticLauncher, task: LaunchTask, directory: Path, **changes: Any
 ) -> LaunchRecord:
     directory.mkdir()
     task = task.model_copy(update={"started_at": time.time()})
@@ -56,7 +56,9 @@ def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> 
     )  # its losses depend on the state of the random generators
     (single,) = tasks(SOUND, world_size=1, **fixed)
     wanted = [single, *wanted[:2], single, *wanted[2:]]
-    group = Group(single, tmp_path / "channel", env(), processes=2, cpu_sets=wanted[-1].cpu_sets)
+    group = LaunchGroup(
+        single, tmp_path / "channel", env(), processes=2, cpu_sets=wanted[-1].cpu_sets
+    )
     try:
         records = [run(group, task, tmp_path / str(number)) for number, task in enumerate(wanted)]
     finally:
@@ -116,7 +118,7 @@ def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> 
 
 
 def test_what_ranks_print_goes_to_the_launch_that_it_is_of(tmp_path: Path) -> None:
-    group = Group.__new__(Group)  # without processes
+    group = LaunchGroup.__new__(LaunchGroup)  # without processes
     group._channel, group._copied = tmp_path / "channel", {}
     log = group._channel / "logs" / "none_x" / "attempt_0" / "1" / "stdout.log"
     log.parent.mkdir(parents=True)
@@ -141,7 +143,7 @@ def test_what_ranks_print_goes_to_the_launch_that_it_is_of(tmp_path: Path) -> No
 def test_a_failure_ends_the_group_and_tells_its_cause(tmp_path: Path, fault: str) -> None:
     options = {"fault": fault, "rank": 1, "step": 6}
     good, bad = tasks(SOUND, {"name": "faulty:build", **options})
-    group = Group(good, tmp_path / "channel", env())
+    group = LaunchGroup(good, tmp_path / "channel", env())
     try:
         assert run(group, good, tmp_path / "good").state is State.OK
         record = run(group, bad, tmp_path / "bad")
@@ -165,7 +167,7 @@ def test_a_failure_ends_the_group_and_tells_its_cause(tmp_path: Path, fault: str
 @pytest.mark.campaign
 def test_a_hang_in_a_group_is_ended_and_located(tmp_path: Path) -> None:
     good, bad = tasks(SOUND, {"name": "faulty:build", "fault": "hang", "rank": 1, "step": 6})
-    group = Group(good, tmp_path / "channel", env())
+    group = LaunchGroup(good, tmp_path / "channel", env())
     try:
         run(group, good, tmp_path / "good")
         record = run(

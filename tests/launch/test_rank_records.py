@@ -8,7 +8,7 @@ import pytest
 
 from tests.factories import cells, rank_record
 from tests.launch.test_collect import collect, failure, left_behind
-from torchscale.launch.judge import Ending, EndingKind
+from torchscale.launch.judge import EndingKind, LaunchEnding
 from torchscale.launch.rank_records import (
     first_unusable_steps,
     missing_text,
@@ -29,7 +29,7 @@ NODES = tuple(
     )
     for place in range(2)
 )
-ENDED = Ending(EndingKind.FINISHED, 0, "")
+ENDED = LaunchEnding(EndingKind.FINISHED, 0, "")
 
 
 def of_two_nodes(directory: Path) -> LaunchRecord:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from torchscale.launch.sampler import GpuReader
-from torchscale.launch.telemetry import READINGS, Sampler, read_readings, sampling
+from torchscale.launch.telemetry import READINGS, TelemetrySampler, read_readings, sampling
 from torchscale.schema.launch.telemetry import GpuReading
 from torchscale.util.processes.subprocesses import wait_until
 
@@ -172,7 +172,7 @@ def test_launches_that_share_a_sampler_get_the_readings_of_their_own_time(tmp_pa
     shared, first, second = (tmp_path / name for name in ("shared", "first", "second"))
     for directory in (shared, first, second):
         directory.mkdir()
-    sampler = Sampler(shared, None, ())  # without a process: the readings are written here
+    sampler = TelemetrySampler(shared, None, ())  # without a process: the readings are written here
     lines = [f'{{"time": {time}, "memory_used_bytes": {time}}}\n' for time in range(5)]
     (shared / READINGS).write_text("".join(lines[:3]) + lines[3][:9])
     sampler.copy_new(1.0, first)
@@ -188,7 +188,7 @@ def test_launches_that_share_a_sampler_get_the_readings_of_their_own_time(tmp_pa
 
 def test_without_a_place_to_write_there_is_no_telemetry_and_no_error(tmp_path: Path) -> None:
     """As on a full disk: telemetry must not stop a launch."""
-    sampler = Sampler(tmp_path / "absent", 1.0, ())
+    sampler = TelemetrySampler(tmp_path / "absent", 1.0, ())
     sampler.close()
     (tmp_path / READINGS).write_text('{"time": 5, "memory_used_bytes": 1}\n')
-    Sampler(tmp_path, None, ()).copy_new(0.0, tmp_path / "absent")
+    TelemetrySampler(tmp_path, None, ()).copy_new(0.0, tmp_path / "absent")

@@ -10,7 +10,7 @@ from torchscale.config.experiment import Experiment
 from torchscale.plan import duration
 from torchscale.plan.duration import (
     CellProgress,
-    Estimate,
+    DurationEstimate,
     LaunchEnd,
     cell_progress,
     estimate_seconds,
@@ -29,7 +29,7 @@ def planned(config: Experiment) -> Plan:
     return make_plan(config, machine())
 
 
-def estimate(config: Experiment, repeats: int = 1) -> Estimate:
+def estimate(config: Experiment, repeats: int = 1) -> DurationEstimate:
     """Of a sweep of which nothing is done."""
     plan = planned(config)
     progress = [cell_progress(cell, {}, repeats) for cell in plan.to_run]

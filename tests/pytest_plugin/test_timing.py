@@ -17,7 +17,7 @@ from torchscale.errors import OutputError, UsageError
 from torchscale.pytest_plugin.timing import (
     MAX_SESSIONS,
     MIN_ROUNDS,
-    Session,
+    TimingSession,
     compare_times,
     describe_session,
     read_times,
@@ -26,8 +26,8 @@ from torchscale.pytest_plugin.timing import (
 )
 
 
-def session(seconds: Sequence[float], machine: str = "CPU, 2 cores") -> Session:
-    return Session(
+def session(seconds: Sequence[float], machine: str = "CPU, 2 cores") -> TimingSession:
+    return TimingSession(
         measured_at="2026-01-01T00:00:00+00:00",
         machine=machine,
         python="3.12.0",
@@ -37,7 +37,7 @@ def session(seconds: Sequence[float], machine: str = "CPU, 2 cores") -> Session:
     )
 
 
-def noisy(level: float, generator: random.Random, rounds: int = 20) -> Session:
+def noisy(level: float, generator: random.Random, rounds: int = 20) -> TimingSession:
     return session([level * generator.lognormvariate(0, 0.01) for _ in range(rounds)])
 
 

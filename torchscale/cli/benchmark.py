@@ -20,7 +20,7 @@ from torchscale.cli.options import (
 from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.parameters import option
 from torchscale.cli.sweep_output import SWEEP_TERMINAL
-from torchscale.cli.workload import Workload
+from torchscale.cli.workload import WorkloadOptions
 from torchscale.config.choices import Rerun
 from torchscale.door import Slot
 from torchscale.errors import UsageError
@@ -41,7 +41,7 @@ def benchmark(
         Path | None, option("--config -c FILE", "The same as the argument.")
     ] = None,
     *,
-    workload: Workload,
+    workload: WorkloadOptions,
     output_dir: Annotated[
         Path | None, option("--output-dir -o DIR", "Run folder. Default: results/<experiment_name>")
     ] = None,

@@ -86,7 +86,7 @@ class PlainGroup(TyperGroup):
             return super().resolve_command(ctx, args)
 
 
-class Group(PlainGroup):
+class DefaultCommandGroup(PlainGroup):
     """A group that is a command itself: words that name no subcommand are its arguments.
 
     Attributes:
@@ -110,7 +110,7 @@ class Group(PlainGroup):
             return super().parse_args(ctx, own)
 
 
-class OverridableGroup(Group):
+class OverridableGroup(DefaultCommandGroup):
     """A group whose unknown options are overrides of config keys."""
 
     takes_overrides = True
@@ -131,7 +131,7 @@ class WithProgram(OverridableGroup):
 
 
 def words_of(context: typer.Context) -> list[str]:
-    """The arguments of a :class:`Group` that are neither options nor a subcommand."""
+    """The arguments of a :class:`DefaultCommandGroup` that are neither options nor a subcommand."""
     return list(context.meta.get(_WORDS, ()))
 
 

@@ -9,13 +9,15 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.command import Group, words_of
+from torchscale.cli.command import DefaultCommandGroup, words_of
 from torchscale.cli.output import print_json, result_console
 from torchscale.cli.parameters import argument, option
 from torchscale.config.choices import CatalogKind, ResultSchema
 from torchscale.errors import UsageError
 
-app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[PAGE | COMMAND]")
+app = typer.Typer(
+    cls=DefaultCommandGroup, invoke_without_command=True, subcommand_metavar="[PAGE | COMMAND]"
+)
 
 
 @app.callback()

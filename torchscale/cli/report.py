@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from torchscale.cli.command import Group, words_of
+from torchscale.cli.command import DefaultCommandGroup, words_of
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, print_json, result_console, status
 from torchscale.cli.parameters import argument, option
@@ -25,7 +25,9 @@ from torchscale.cli.rendering import (
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import UsageError
 
-app = typer.Typer(cls=Group, invoke_without_command=True, subcommand_metavar="[SOURCE | COMMAND]")
+app = typer.Typer(
+    cls=DefaultCommandGroup, invoke_without_command=True, subcommand_metavar="[SOURCE | COMMAND]"
+)
 
 SourceArgument = Annotated[
     Path | None,

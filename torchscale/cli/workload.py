@@ -39,7 +39,7 @@ DeviceOption = Annotated[
 
 
 @dataclass(frozen=True)
-class Workload:
+class WorkloadOptions:
     """What the options say, in the order in which help lists them; ``None`` was not given."""
 
     models: ModelOption = None

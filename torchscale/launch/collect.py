@@ -11,7 +11,7 @@ from pathlib import Path
 from torchscale.analysis.training.telemetry import digest_telemetry
 from torchscale.launch.gloo_log import size_error
 from torchscale.launch.hangs import failure_autopsy, hang_autopsy
-from torchscale.launch.judge import Ending, EndingKind, Evidence, classify
+from torchscale.launch.judge import EndingKind, LaunchEnding, LaunchEvidence, classify
 from torchscale.launch.kinds import launch_kind
 from torchscale.launch.rank_records import (
     ERROR,
@@ -64,7 +64,7 @@ _LITTLE_BYTES = 2**20
 def collect_launch(
     task: LaunchTask,
     directory: Path,
-    ending: Ending,
+    ending: LaunchEnding,
     *,
     command: tuple[str, ...],
     started_at: str,
@@ -90,7 +90,7 @@ def collect_launch(
         unusable_text(_RECORD, records.unusable, nodes),
         unusable_text(ERROR, errors.unusable, nodes),
     ]
-    evidence = Evidence(
+    evidence = LaunchEvidence(
         ending,
         cell.world_size,
         payload,
@@ -247,7 +247,7 @@ def _telemetry(
     return tuple(found)
 
 
-def _with_signal(ending: Ending, log: str) -> Ending:
+def _with_signal(ending: LaunchEnding, log: str) -> LaunchEnding:
     """A torchrun that receives a signal (from a batch system, say) exits with 1; only its log names
     the signal."""
     match = _TORCHRUN_SIGNAL.search(log)
@@ -270,7 +270,9 @@ def _judge_steps(
     return State.OK, ""
 
 
-def _autopsy(directory: Path, world_size: int, ending: Ending, state: State) -> Autopsy | None:
+def _autopsy(
+    directory: Path, world_size: int, ending: LaunchEnding, state: State
+) -> Autopsy | None:
     """Why the ranks made no progress, or which collectives of theirs made them fail; ``None`` for
     other ends."""
     if ending.kind is EndingKind.TIMEOUT and state is State.TIMEOUT:

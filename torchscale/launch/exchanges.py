@@ -11,7 +11,14 @@ import numpy as np
 from pydantic import ValidationError
 
 from torchscale.analysis.exchanges.arrivals import find_arrivals
-from torchscale.analysis.exchanges.events import Calls, CoreTime, Kind, Moments, RankEvents, Times
+from torchscale.analysis.exchanges.events import (
+    Calls,
+    CoreTime,
+    MomentKind,
+    Moments,
+    RankEvents,
+    Times,
+)
 from torchscale.analysis.exchanges.steps import step_edges, step_times
 from torchscale.analysis.training.signals import PairedWaits
 from torchscale.schema.launch.exchanges import ExchangeBatch, exchanges_file
@@ -98,8 +105,8 @@ class _Shared:
 def _from_last_call(moments: Moments, calls: Calls) -> Moments:
     """With waits that begin with the last call within them: what DistributedDataParallel exchanges is
     called after the last gradient, from which on it was noted to wait."""
-    begins = np.flatnonzero(moments.kind == Kind.WAIT)
-    ends = np.flatnonzero(moments.kind == Kind.WAIT_END)
+    begins = np.flatnonzero(moments.kind == MomentKind.WAIT)
+    ends = np.flatnonzero(moments.kind == MomentKind.WAIT_END)
     if len(begins) != len(ends) or not len(calls.time):
         return moments
     place = np.searchsorted(calls.time, moments.time[ends], side="right") - 1

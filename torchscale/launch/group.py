@@ -19,7 +19,7 @@ import psutil
 from torchscale.errors import OutputError, TorchscaleError
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.judge import Ending, EndingKind
+from torchscale.launch.judge import EndingKind, LaunchEnding
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import SharedSampler
 from torchscale.launch.torchrun import (
@@ -42,7 +42,7 @@ _END_SECONDS = 20.0
 are killed."""
 
 
-class Group:
+class LaunchGroup:
     """A torchrun whose processes wait for launches of as many ranks or fewer. Close it when
     done."""
 
@@ -151,7 +151,7 @@ class Group:
             self._copy_new_output(directory)
         if is_done():
             kind = EndingKind.FINISHED
-        ending = Ending(kind, self._process.poll(), detail, survivors)
+        ending = LaunchEnding(kind, self._process.poll(), detail, survivors)
         record = collect_launch(
             task,
             directory,

@@ -33,7 +33,7 @@ class EndingKind(Enum):
 
 
 @dataclass(frozen=True)
-class Ending:
+class LaunchEnding:
     """How torchrun ended, or another ``program`` that runs its agent. ``survivors`` names processes
     of the launch that could not be terminated. ``shortfall``: what a user's script that ended in
     order lacks for a measurement; ``None`` for launches of built-in models."""
@@ -47,7 +47,7 @@ class Ending:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class LaunchEvidence:
     """Everything that decides the state of a launch that has ended.
 
     Attributes:
@@ -64,7 +64,7 @@ class Evidence:
             none.
     """
 
-    ending: Ending
+    ending: LaunchEnding
     world_size: int
     payload: AnyPayload
     failures: tuple[RankFailure, ...]
@@ -77,7 +77,7 @@ class Evidence:
     missing: str = ""
 
 
-def classify(evidence: Evidence) -> tuple[State, str]:
+def classify(evidence: LaunchEvidence) -> tuple[State, str]:
     """The state of a launch, and the reason in words unless it is ``ok``."""
     kind = evidence.ending.kind
     if len(evidence.payload.ranks) == evidence.world_size:
@@ -101,7 +101,7 @@ def classify(evidence: Evidence) -> tuple[State, str]:
     return state, reason
 
 
-def _judge_failures(evidence: Evidence) -> tuple[State, str]:
+def _judge_failures(evidence: LaunchEvidence) -> tuple[State, str]:
     """The state and its cause where not every rank left a record."""
     for failure in evidence.failures:
         if failure.kind is FailureKind.OOM:
@@ -128,7 +128,7 @@ def _judge_failures(evidence: Evidence) -> tuple[State, str]:
     return _judge_departure(evidence, silent)
 
 
-def _judge_exit(evidence: Evidence, rank: int, code: int) -> tuple[State, str]:
+def _judge_exit(evidence: LaunchEvidence, rank: int, code: int) -> tuple[State, str]:
     """The state where a rank exited with ``code`` and left nothing but its log."""
     logged = evidence.logged_errors.get(rank, "")
     if _OUT_OF_MEMORY in logged:
@@ -141,7 +141,7 @@ def _judge_exit(evidence: Evidence, rank: int, code: int) -> tuple[State, str]:
     return State.CRASHED, f"rank {rank} exited with {code} and {left}"
 
 
-def _judge_departure(evidence: Evidence, silent: Sequence[int]) -> tuple[State, str]:
+def _judge_departure(evidence: LaunchEvidence, silent: Sequence[int]) -> tuple[State, str]:
     """The state where no error and no signal of a rank explains the end."""
     code = evidence.ending.exit_code
     left_early = [
@@ -179,7 +179,7 @@ def _judge_signal(rank: int, number: int, oom_kills: int) -> tuple[State, str]:
     return State.KILLED, f"rank {rank} was killed by {name}, which torchscale did not send"
 
 
-def _silent_ranks(evidence: Evidence) -> list[int]:
+def _silent_ranks(evidence: LaunchEvidence) -> list[int]:
     """Ranks that left neither a record nor an error."""
     reported = {record.rank for record in evidence.payload.ranks} | {
         failure.rank for failure in evidence.failures

@@ -29,15 +29,15 @@ _MAX_BYTES = 1 << 30
 def sampling(
     directory: Path, interval_seconds: float | None, uuids: Sequence[str]
 ) -> Iterator[None]:
-    """Read the machine into ``directory`` within this context; see :class:`Sampler`."""
-    sampler = Sampler(directory, interval_seconds, uuids)
+    """Read the machine into ``directory`` within this context; see :class:`TelemetrySampler`."""
+    sampler = TelemetrySampler(directory, interval_seconds, uuids)
     try:
         yield
     finally:
         sampler.close()
 
 
-class Sampler:
+class TelemetrySampler:
     """A process that reads the machine into a directory until it is closed. It reads nothing if
     ``interval_seconds`` is ``None``, or if it cannot be started: telemetry must not stop a launch.
 
@@ -104,13 +104,13 @@ class Sampler:
 
 
 class SharedSampler:
-    """One :class:`Sampler` for launches that follow each other; it is started by the first that
+    """One :class:`TelemetrySampler` for launches that follow each other; it is started by the first that
     wants readings."""
 
     def __init__(self, directory: Path) -> None:
         """``directory``: where it writes while it runs."""
         self._directory = directory
-        self._sampler: Sampler | None = None
+        self._sampler: TelemetrySampler | None = None
 
     def read(self, interval_seconds: float | None, uuids: Sequence[str]) -> None:
         """Read these GPUs and the machine from now on, unless ``interval_seconds`` is ``None``."""
@@ -121,10 +121,10 @@ class SharedSampler:
         if self._sampler is not None:
             self.close()
             (self._directory / READINGS).unlink(missing_ok=True)
-        self._sampler = Sampler(self._directory, interval_seconds, uuids)
+        self._sampler = TelemetrySampler(self._directory, interval_seconds, uuids)
 
     def copy_new(self, since: float, directory: Path) -> None:
-        """Write new readings as :meth:`Sampler.copy_new` does."""
+        """Write new readings as :meth:`TelemetrySampler.copy_new` does."""
         if self._sampler is not None:
             self._sampler.copy_new(since, directory)
 

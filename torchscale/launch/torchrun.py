@@ -17,7 +17,7 @@ from torchscale.errors import MachineError
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.environment import common_environment
 from torchscale.launch.hangs import inspect_hang
-from torchscale.launch.judge import Ending, EndingKind
+from torchscale.launch.judge import EndingKind, LaunchEnding
 from torchscale.launch.kinds import launch_kind
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.launch.progress import Progress
@@ -178,20 +178,20 @@ class Watch:
         command: list[str],
         environment: Mapping[str, str],
         is_done: Callable[[], bool] = lambda: False,
-    ) -> Ending:
+    ) -> LaunchEnding:
         """Start ``command`` and wait until it has ended or ``is_done``. No process is left running,
         but for those named as survivors."""
         with open_log(self.directory / "torchrun.log") as log:
             try:
                 process = start_torchrun(command, environment, log)
             except MachineError as error:
-                return Ending(EndingKind.NOT_STARTED, None, error.message)
+                return LaunchEnding(EndingKind.NOT_STARTED, None, error.message)
             survivors: tuple[str, ...] = ()
             try:
                 kind, detail = self.wait(process, is_done)
             finally:
                 survivors = self.stop.end(process)
-        return Ending(kind, process.poll(), detail, survivors)
+        return LaunchEnding(kind, process.poll(), detail, survivors)
 
     def wait(
         self, process: ManagedProcess, is_done: Callable[[], bool] = lambda: False

@@ -26,7 +26,7 @@ from torchscale.measure.sweep import Sweep, SweepExports
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.duration import (
     CellProgress,
-    Estimate,
+    DurationEstimate,
     LaunchEnd,
     cell_progress,
     estimate_seconds,
@@ -102,7 +102,7 @@ class DryRun:
     notes: tuple[str, ...] = ()
 
     @property
-    def estimate(self) -> Estimate:
+    def estimate(self) -> DurationEstimate:
         """About how long the rest takes."""
         experiment = self.planned.experiment
         return estimate_seconds(

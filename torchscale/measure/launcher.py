@@ -16,7 +16,7 @@ from torchscale.door import Slot
 from torchscale.launch.agents.elastic import ElasticLauncher
 from torchscale.launch.agents.forker import AgentForker, forks_ranks
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
-from torchscale.launch.group import Group
+from torchscale.launch.group import LaunchGroup
 from torchscale.launch.run import run_launch
 from torchscale.launch.torchrun import cell_environment
 from torchscale.measure.ahead import GROUP, shares_processes
@@ -115,7 +115,7 @@ class Launcher:
             self._forks = ElasticLauncher(folder.path / GROUP, ahead)
         self._counted: set[str] = set()
         self._pending, self._nodes = pending, nodes
-        self._group: Group | None = None
+        self._group: LaunchGroup | None = None
         self._key: object = None
 
     def run(self, item: Pending) -> LaunchRecord:
@@ -216,7 +216,7 @@ class Launcher:
         directory = self._folder.begin_launch(item.cell, item.launch)
         if self._group is None:
             processes = self._processes(item)
-            self._group = Group(
+            self._group = LaunchGroup(
                 self._task(item),
                 self._folder.path / GROUP,
                 self._env,

@@ -40,7 +40,7 @@ class CellProgress:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class DurationEstimate:
     """About how long a sweep takes.
 
     Attributes:
@@ -81,7 +81,7 @@ def estimate_seconds(
     settings: BenchmarkSettings,
     timeout_seconds: float,
     plan: Plan,
-) -> Estimate:
+) -> DurationEstimate:
     """The time of the launches that are left.
 
     Args:
@@ -102,7 +102,7 @@ def estimate_seconds(
             if step is not None and item.left:
                 long_steps[item.cell.id] = step
         low, high = low + item.left * bounds[0], high + item.left * bounds[1]
-    return Estimate(low, high, from_earlier, long_steps)
+    return DurationEstimate(low, high, from_earlier, long_steps)
 
 
 def _launch_seconds(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from torchscale.pytest_plugin.timing import Session, TimeChange
+    from torchscale.pytest_plugin.timing import TimeChange, TimingSession
     from torchscale.run_results import Results
 
 _UPDATE = "--torchscale-update-baseline"
@@ -110,7 +110,7 @@ class Measure:
         rounds: int | None = None,
         round_seconds: float | None = None,
         synchronize: Callable[[], object] | None = None,
-    ) -> Session:
+    ) -> TimingSession:
         """Time a function of no arguments and compare it with the baseline. A slower result is
         measured again, and fails the test if it is slower again. Where other processes took cores
         meanwhile nothing is decided, and the test is skipped.
@@ -229,7 +229,7 @@ class Measure:
         rounds: int | None,
         round_seconds: float | None,
         synchronize: Callable[[], object] | None,
-    ) -> Session:
+    ) -> TimingSession:
         __tracebackhide__ = True
         from torchscale.errors import UsageError  # noqa: PLC0415 - only here
         from torchscale.pytest_plugin import timing  # noqa: PLC0415
@@ -250,7 +250,7 @@ class _Run:
     """What one pytest session measures, and the baseline that it compares with."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self.measured: dict[str, Session] = {}
+        self.measured: dict[str, TimingSession] = {}
         self.lines: list[str] = []
         self.not_written = ""
         self._pid = os.getpid()
@@ -290,13 +290,13 @@ class _Run:
             pytest.fail(f"threshold {text}: expected a share such as 10% or 0.1", pytrace=False)
         return share
 
-    def baseline(self, key: str) -> tuple[Session, ...]:
+    def baseline(self, key: str) -> tuple[TimingSession, ...]:
         """The sessions of a test."""
         from torchscale.errors import UsageError  # noqa: PLC0415 - only where something is measured
         from torchscale.pytest_plugin.timing import read_times  # noqa: PLC0415
 
         wrong = f"{self.path} has no baseline of {key}: run pytest {_UPDATE} and commit it"
-        sessions: tuple[Session, ...] = ()
+        sessions: tuple[TimingSession, ...] = ()
         try:
             sessions = read_times(self.path).tests.get(key, ())
         except UsageError as error:
@@ -306,7 +306,7 @@ class _Run:
         return sessions
 
     def compared(
-        self, session: Session, baseline: tuple[Session, ...], threshold: float
+        self, session: TimingSession, baseline: tuple[TimingSession, ...], threshold: float
     ) -> TimeChange:
         """The change; a baseline of another machine fails the test."""
         from torchscale.errors import UsageError  # noqa: PLC0415 - only where something is measured

@@ -66,7 +66,7 @@ _MAX_FILE_BYTES = 16 * 1024 * 1024
 Positive = Annotated[float, Field(gt=0)]
 
 
-class Session(Frozen):
+class TimingSession(Frozen):
     """One measurement of a function in one process.
 
     Attributes:
@@ -97,7 +97,7 @@ class TimingBaseline(Frozen):
     """The content of the baseline file: sessions by test, the newest last."""
 
     schema_version: Literal[1] = 1
-    tests: Mapping[str, tuple[Session, ...]] = Field(default_factory=dict)
+    tests: Mapping[str, tuple[TimingSession, ...]] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def time_function(
     rounds: int = ROUNDS,
     round_seconds: float = ROUND_SECONDS,
     synchronize: Callable[[], object] | None = None,
-) -> Session:
+) -> TimingSession:
     """Call a function in rounds of equally many calls and time each round.
 
     The first call warms up; further ones choose how many calls a round has. Python's garbage
@@ -187,7 +187,7 @@ def time_function(
         start, before = time.perf_counter(), _seconds_waited()
         seconds = tuple(_round(function, calls, synchronize) / calls for _ in range(affordable))
         after, taken = _seconds_waited(), time.perf_counter() - start
-    return Session(
+    return TimingSession(
         measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         machine=f"{cpu_name()}, {len(usable_cores())} cores",
         python=platform.python_version(),
@@ -239,7 +239,7 @@ def _round(
     return time.perf_counter() - start
 
 
-def describe_session(session: Session) -> str:
+def describe_session(session: TimingSession) -> str:
     """``1.23 ms (1.22 to 1.24 ms) per call, 20 rounds of 17 calls``."""
     mean, half = geometric_mean(session.seconds), geometric_half_width(session.seconds)
     level = format_seconds(mean)
@@ -253,13 +253,13 @@ def describe_session(session: Session) -> str:
     return f"{level} per call, {len(session.seconds)} rounds of {session.calls} calls{waited}"
 
 
-def format_contention(session: Session) -> str:
+def format_contention(session: TimingSession) -> str:
     """``contended: it waited for a core 31.0 % of the time``."""
     return f"contended: it waited for a core {format_percent(session.waited or 0.0)} of the time"
 
 
 def compare_times(
-    session: Session, baseline: Sequence[Session], threshold: float = THRESHOLD
+    session: TimingSession, baseline: Sequence[TimingSession], threshold: float = THRESHOLD
 ) -> TimeChange:
     """A measurement against sessions of the same test. Rounds are the unit within a session; where
     the baseline has several sessions, the noise between them widens the interval.
@@ -302,7 +302,7 @@ def read_times(path: Path) -> TimingBaseline:
         ) from error
 
 
-def update_times(path: Path, measured: Mapping[str, Session], *, add: bool) -> None:
+def update_times(path: Path, measured: Mapping[str, TimingSession], *, add: bool) -> None:
     """Write new sessions into the baseline file; tests that were not measured keep theirs.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.door import Slot
-from torchscale.report.document import ChartGrid, Document, Group, Overview, Section, shortened
+from torchscale.report.document import ChartGrid, Document, Overview, ReportPart, Section, shortened
 from torchscale.report.sections.cells import cells_section, every_cell_section, throughput_section
 from torchscale.report.sections.environment import environment_section
 from torchscale.report.sections.first_screen.status import profiled_only
@@ -94,7 +94,7 @@ def _with_chart(first: Overview, sections: Sequence[Section]) -> Overview:
 def _place(section: Section) -> int:
     """Place of the section's group; sections of one group keep their order, and tables of cells
     come first."""
-    groups = list(Group)
+    groups = list(ReportPart)
     if section.anchor in ("cells", "all-cells"):
         return -1
     return groups.index(section.group) if section.group else len(groups)

@@ -284,7 +284,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Part:
+class BarLayer:
     """A layer of stacked bars.
 
     Attributes:
@@ -311,12 +311,12 @@ class StackedChart:
     x_label: str
     y_label: str
     bars: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[BarLayer, ...]
     horizontal: bool = False
 
 
 @dataclass(frozen=True)
-class Stretch:
+class TimeSpan:
     """A time span of a row; ``start`` and ``end`` in the unit of the x axis."""
 
     row: int
@@ -334,7 +334,7 @@ class TimelineChart:
     summary: str
     x_label: str
     rows: tuple[str, ...]
-    kinds: tuple[tuple[str, tuple[Stretch, ...]], ...]
+    kinds: tuple[tuple[str, tuple[TimeSpan, ...]], ...]
 
 
 def log_ticks(values: Iterable[float]) -> tuple[float, ...]:
@@ -375,7 +375,7 @@ class Details:
 Block = Paragraph | Bullets | Table | ChartGrid | Details
 
 
-class Group(str, Enum):
+class ReportPart(str, Enum):
     """The parts of a run's report, in order."""
 
     RESULTS = "Results"
@@ -400,7 +400,7 @@ class Section:
     title: str
     anchor: str
     blocks: tuple[Block, ...]
-    group: Group | None = None
+    group: ReportPart | None = None
     key: str = ""
     on_paper: bool = True
     unfolded: bool = False
@@ -425,7 +425,7 @@ class Headline:
 
 
 @dataclass(frozen=True)
-class Status:
+class QuestionAnswer:
     """The answer to a question that readers come with: a word, and a line that says why. ``anchor``
     is the section with the details; empty where there is none."""
 
@@ -437,7 +437,7 @@ class Status:
 
 
 @dataclass(frozen=True)
-class Cause:
+class LostTime:
     """Time that is lost for one reason.
 
     Attributes:
@@ -481,9 +481,9 @@ class Overview:
     """
 
     headline: Headline
-    statuses: tuple[Status, ...] = ()
+    statuses: tuple[QuestionAnswer, ...] = ()
     chart: AnyChart | None = None
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[LostTime, ...] = ()
     failures: tuple[Failure, ...] = ()
     rerun: str = ""
 

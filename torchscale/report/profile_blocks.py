@@ -12,10 +12,10 @@ from torchscale.report.document import (
     ChartGrid,
     Column,
     Paragraph,
-    Stretch,
     Table,
     TableValue,
     TimelineChart,
+    TimeSpan,
     chart_name,
     optional_value,
     shortened,
@@ -220,7 +220,7 @@ def excess_chart(analysis: ProfileAnalysis, title: str) -> TimelineChart | None:
     bounds = [*(low for low, _ in _EXCESS_KINDS[1:]), None]
     for (low, words), high in zip(_EXCESS_KINDS, bounds, strict=True):
         cells = tuple(
-            Stretch(row, float(column), column + 1.0)
+            TimeSpan(row, float(column), column + 1.0)
             for row, percents in enumerate(excess.percent)
             for column, percent in enumerate(percents)
             if percent >= low and (high is None or percent < high)
@@ -253,7 +253,7 @@ def timeline_chart(analysis: ProfileAnalysis, title: str) -> TimelineChart | Non
         all_words["transfer"] = "exposed communication"
     for kind, words in all_words.items():
         stretches = tuple(
-            Stretch(row, bar.start * 1e3, bar.end * 1e3)
+            TimeSpan(row, bar.start * 1e3, bar.end * 1e3)
             for row, rank in enumerate(timeline.ranks)
             for bar in rank.bars
             if bar.kind == kind

@@ -14,8 +14,8 @@ from torchscale.analysis.diagnosis.signals import (
     FetchedMemory,
     LengthLoad,
     LinkProbe,
-    Origin,
     Pauses,
+    SignalOrigin,
     Signals,
     Windows,
 )
@@ -36,7 +36,7 @@ def quiet(ranks: int = 4, **changes: Any) -> Signals:
         return value * (1 + 0.005 * noise.standard_normal((rows, BATCHES)))
 
     signals = Signals(
-        origin=Origin.LAUNCH,
+        origin=SignalOrigin.LAUNCH,
         ranks=tuple(range(ranks)),
         step_seconds=STEP,
         steps=120,
@@ -197,14 +197,16 @@ def test_extra_work_in_the_forward_pass_is_seen_in_every_step() -> None:
 
 
 def test_a_straggler_of_a_recording_needs_no_window() -> None:
-    signals = slow(1, 0.02, unsynchronized=None, windows=None, origin=Origin.TRACE)
+    signals = slow(1, 0.02, unsynchronized=None, windows=None, origin=SignalOrigin.TRACE)
     assert found(signals)[FindingKind.STRAGGLER].rank == 1
 
 
 @pytest.mark.parametrize(("steps", "again"), [(60, True), (600, False)])
 def test_a_straggler_of_a_short_recording_is_to_be_recorded_again(steps: int, again: bool) -> None:
     """A rank that is slow for six seconds may be slow for no longer; for a minute, it is slow."""
-    signals = slow(1, 0.02, unsynchronized=None, windows=None, origin=Origin.TRACE, steps=steps)
+    signals = slow(
+        1, 0.02, unsynchronized=None, windows=None, origin=SignalOrigin.TRACE, steps=steps
+    )
     assert ("record again first" in found(signals)[FindingKind.STRAGGLER].advice) is again
 
 
@@ -221,7 +223,7 @@ def test_a_mean_counts_each_sample_by_its_steps() -> None:
 def test_collectives_are_enough_where_steps_were_not_recorded(
     collectives: int | None, named: bool
 ) -> None:
-    signals = slow(1, 0.02, unsynchronized=None, windows=None, origin=Origin.TRACE, steps=0)
+    signals = slow(1, 0.02, unsynchronized=None, windows=None, origin=SignalOrigin.TRACE, steps=0)
     findings = found(replace(signals, collectives=collectives))
     assert (FindingKind.STRAGGLER in findings) is named
 
@@ -463,7 +465,7 @@ def test_few_page_faults_are_nothing_and_on_a_gpu_they_do_not_count() -> None:
 
 def test_host_work_of_one_rank_is_a_stragglers() -> None:
     host = np.array([0.001, 0.03, 0.001, 0.001])
-    signals = slow(1, 0.03, host_bound=host, origin=Origin.TRACE)
+    signals = slow(1, 0.03, host_bound=host, origin=SignalOrigin.TRACE)
     assert FindingKind.HOST_BOUND not in found(signals)
     assert "waiting for the host" in " ".join(found(signals)[FindingKind.STRAGGLER].evidence)
 
@@ -652,7 +654,7 @@ def test_twenty_steps_are_enough_to_be_sure() -> None:
         assert loader[FindingKind.INPUT_PIPELINE].confidence is confidence
         host = found(quiet(steps=steps, on_device=False, fetched_memory=fetched))
         assert host[FindingKind.MEMORY_RETURNED].confidence is confidence
-        named = found(slow(1, 0.02, origin=Origin.TRACE, windows=None, steps=steps))
+        named = found(slow(1, 0.02, origin=SignalOrigin.TRACE, windows=None, steps=steps))
         assert (FindingKind.STRAGGLER in named) is (steps == 20)
 
 

@@ -17,7 +17,7 @@ from torchscale.analysis.diagnosis.rule import (
     several_ranks,
     staged,
 )
-from torchscale.analysis.diagnosis.signals import LinkProbe, Matrix, Origin, Signals
+from torchscale.analysis.diagnosis.signals import LinkProbe, Matrix, SignalOrigin, Signals
 from torchscale.schema.profiles.finding import FindingKind
 
 
@@ -58,4 +58,4 @@ def test_the_hosts_allocator_is_judged_by_launches_on_cpus_alone() -> None:
     on_cpu = replace(quiet(2), on_device=False)
     assert in_host_memory(on_cpu)
     assert not in_host_memory(replace(on_cpu, on_device=True))
-    assert not in_host_memory(replace(on_cpu, origin=Origin.TRACE))
+    assert not in_host_memory(replace(on_cpu, origin=SignalOrigin.TRACE))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.analysis.diagnosis.test_diagnose import found, why_not
 from torchscale.analysis.diagnosis.diagnose import diagnose
-from torchscale.analysis.diagnosis.signals import MicroBatchLengths, Origin, Signals, Windows
+from torchscale.analysis.diagnosis.signals import MicroBatchLengths, SignalOrigin, Signals, Windows
 from torchscale.analysis.diagnosis.step_windows import step_windows
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 
@@ -32,7 +32,7 @@ def pipeline(
     compute = base * (1 + noise * random.standard_normal((ranks, STEPS))) + extra
     wall = np.full(STEPS, 1.3 * compute.mean(axis=1).max())
     signals = Signals(
-        origin=Origin.TRACE,
+        origin=SignalOrigin.TRACE,
         ranks=tuple(range(ranks)),
         step_seconds=float(wall.mean()),
         steps=STEPS,
@@ -142,10 +142,10 @@ def test_a_launch_goes_by_forward_passes_where_copies_reduce_within_the_backward
     forward = signals.windows.compute / 3
     forward[2] += 0.02
     windows = Windows(signals.windows.steps, signals.windows.wall, signals.windows.compute, forward)
-    findings = found(replace(signals, origin=Origin.LAUNCH, windows=windows))
+    findings = found(replace(signals, origin=SignalOrigin.LAUNCH, windows=windows))
     assert findings[FindingKind.STRAGGLER].rank == 2
     assert "forward pass" in findings[FindingKind.STRAGGLER].summary
-    older = replace(signals, origin=Origin.LAUNCH, windows=None)
+    older = replace(signals, origin=SignalOrigin.LAUNCH, windows=None)
     assert "without the windows" in why_not(older, FindingKind.UNEVEN_STAGES)
 
 

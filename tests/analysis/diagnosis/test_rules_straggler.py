@@ -10,7 +10,7 @@ import pytest
 
 from tests.analysis.diagnosis.test_diagnose import BATCHES, found, quiet, slow
 from torchscale.analysis.diagnosis.rules_straggler import _least_shift
-from torchscale.analysis.diagnosis.signals import Origin, Signals, Windows
+from torchscale.analysis.diagnosis.signals import SignalOrigin, Signals, Windows
 from torchscale.schema.profiles.finding import FindingKind
 
 STEPS, WINDOWS, RUNS = 120, 40, 25
@@ -137,10 +137,10 @@ def test_a_rank_is_slower_in_phases_without_a_transfer_by_half_of_its_share(
 @pytest.mark.parametrize(
     ("origin", "words"),
     [
-        (Origin.LAUNCH, "forward pass and optimizer, while no gradient is in transfer: "),
-        (Origin.JOB, "while no collective is under way: "),
+        (SignalOrigin.LAUNCH, "forward pass and optimizer, while no gradient is in transfer: "),
+        (SignalOrigin.JOB, "while no collective is under way: "),
     ],
 )
-def test_the_evidence_names_what_no_transfer_disturbs(origin: Origin, words: str) -> None:
+def test_the_evidence_names_what_no_transfer_disturbs(origin: SignalOrigin, words: str) -> None:
     finding = found(slower_in_quiet_phases(0.4, origin=origin))[FindingKind.STRAGGLER]
     assert any(line.startswith(words) for line in finding.evidence)

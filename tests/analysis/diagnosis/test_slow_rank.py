@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.analysis.diagnosis.test_diagnose import found, slow
-from torchscale.analysis.diagnosis.signals import Origin, Signals
-from torchscale.analysis.diagnosis.slow_rank import Place, SlowRank
+from torchscale.analysis.diagnosis.signals import SignalOrigin, Signals
+from torchscale.analysis.diagnosis.slow_rank import SlowPart, SlowRank
 from torchscale.schema.profiles.finding import FindingKind
 
 EXTRA = 0.03
@@ -21,7 +21,9 @@ def recorded(*, host: float, busy: float, on_device: bool = False) -> Signals:
     gaps, work = np.full(4, 0.002), np.full(4, 0.06)
     gaps[1] += host
     work[1] += busy
-    return slow(1, EXTRA, origin=Origin.TRACE, on_device=on_device, host_bound=gaps, busy=work)
+    return slow(
+        1, EXTRA, origin=SignalOrigin.TRACE, on_device=on_device, host_bound=gaps, busy=work
+    )
 
 
 @pytest.mark.parametrize("on_device", [True, False])
@@ -57,22 +59,28 @@ def test_signals_of_a_launch_tell_phases_alone(on_device: bool) -> None:
 
 @pytest.mark.parametrize(
     ("host", "busy", "place"),
-    [(0.016, 0.014, Place.HOST), (0.014, 0.016, Place.WORK), (0.0149, 0.0149, Place.UNKNOWN)],
+    [
+        (0.016, 0.014, SlowPart.HOST),
+        (0.014, 0.016, SlowPart.WORK),
+        (0.0149, 0.0149, SlowPart.UNKNOWN),
+    ],
 )
-def test_the_place_has_more_than_half_of_the_excess(host: float, busy: float, place: Place) -> None:
+def test_the_place_has_more_than_half_of_the_excess(
+    host: float, busy: float, place: SlowPart
+) -> None:
     assert SlowRank(1, (0, 2, 3), EXTRA).place(recorded(host=host, busy=busy)) is place
 
 
 @pytest.mark.parametrize(
     ("host", "busy", "origin", "is_sent_on"),
     [
-        (0.0, EXTRA, Origin.LAUNCH, False),
-        (0.01, 0.01, Origin.LAUNCH, True),
-        (0.01, 0.01, Origin.TRACE, False),
+        (0.0, EXTRA, SignalOrigin.LAUNCH, False),
+        (0.01, 0.01, SignalOrigin.LAUNCH, True),
+        (0.01, 0.01, SignalOrigin.TRACE, False),
     ],
 )
 def test_a_profile_is_advised_where_it_would_tell_more(
-    host: float, busy: float, origin: Origin, is_sent_on: bool
+    host: float, busy: float, origin: SignalOrigin, is_sent_on: bool
 ) -> None:
     """Not to somebody who has a recording, nor where the operators are known to be slow."""
     signals = replace(recorded(host=host, busy=busy), origin=origin)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchscale.analysis.exchanges.events import CoreTime, Kind, Moments
+from torchscale.analysis.exchanges.events import CoreTime, MomentKind, Moments
 
 
 def _packed(*moments: tuple[int, int, int]) -> np.ndarray:
@@ -12,16 +12,18 @@ def _packed(*moments: tuple[int, int, int]) -> np.ndarray:
 
 
 def test_a_mark_holds_time_kind_and_detail() -> None:
-    moments = Moments.unpacked(_packed((1_000, Kind.STEP, 3), (2_000, Kind.DATA, 0)), 500)
+    moments = Moments.unpacked(
+        _packed((1_000, MomentKind.STEP, 3), (2_000, MomentKind.DATA, 0)), 500
+    )
 
     assert moments.time.tolist() == [1_500, 2_500]
-    assert moments.kind.tolist() == [Kind.STEP, Kind.DATA]
-    assert moments.at(Kind.STEP, 3).tolist() == [1_500]
-    assert not len(moments.at(Kind.STEP, 1))
+    assert moments.kind.tolist() == [MomentKind.STEP, MomentKind.DATA]
+    assert moments.at(MomentKind.STEP, 3).tolist() == [1_500]
+    assert not len(moments.at(MomentKind.STEP, 1))
 
 
 def test_marks_of_two_threads_are_put_in_order() -> None:
-    moments = Moments.unpacked(_packed((20, Kind.DATA, 0), (10, Kind.COLLECTION, 0)), 0)
+    moments = Moments.unpacked(_packed((20, MomentKind.DATA, 0), (10, MomentKind.COLLECTION, 0)), 0)
 
     assert moments.time.tolist() == [10, 20]
 
@@ -29,16 +31,16 @@ def test_marks_of_two_threads_are_put_in_order() -> None:
 def test_nested_pairs_are_one_interval() -> None:
     moments = Moments.unpacked(
         _packed(
-            (1, Kind.WAIT, 0),
-            (2, Kind.WAIT, 0),
-            (3, Kind.WAIT_END, 0),
-            (7, Kind.WAIT_END, 0),
-            (9, Kind.WAIT, 0),
-            (12, Kind.WAIT_END, 0),
+            (1, MomentKind.WAIT, 0),
+            (2, MomentKind.WAIT, 0),
+            (3, MomentKind.WAIT_END, 0),
+            (7, MomentKind.WAIT_END, 0),
+            (9, MomentKind.WAIT, 0),
+            (12, MomentKind.WAIT_END, 0),
         ),
         0,
     )
-    between = moments.between(Kind.WAIT, Kind.WAIT_END)
+    between = moments.between(MomentKind.WAIT, MomentKind.WAIT_END)
 
     assert between.start.tolist() == [1, 9]
     assert between.end.tolist() == [7, 12]
@@ -47,14 +49,14 @@ def test_nested_pairs_are_one_interval() -> None:
 def test_an_end_whose_begin_was_cut_off_and_a_begin_without_an_end_are_left_out() -> None:
     moments = Moments.unpacked(
         _packed(
-            (1, Kind.WAIT_END, 0),
-            (5, Kind.WAIT, 0),
-            (6, Kind.WAIT_END, 0),
-            (8, Kind.WAIT, 0),
+            (1, MomentKind.WAIT_END, 0),
+            (5, MomentKind.WAIT, 0),
+            (6, MomentKind.WAIT_END, 0),
+            (8, MomentKind.WAIT, 0),
         ),
         0,
     )
-    between = moments.between(Kind.WAIT, Kind.WAIT_END)
+    between = moments.between(MomentKind.WAIT, MomentKind.WAIT_END)
 
     assert between.start.tolist() == [5]
     assert between.end.tolist() == [6]

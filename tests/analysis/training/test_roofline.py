@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.factories import cells
-from torchscale.analysis.training.roofline import StepTimes, compute_figures, find_peak
+from torchscale.analysis.training.roofline import MeanStepTimes, compute_figures, find_peak
 from torchscale.schema.exports.machine import CopyRate, HardwareFigures, MatmulRates
 from torchscale.schema.exports.report import Peak
 from torchscale.schema.launch.rank import FlopCount
@@ -20,9 +20,9 @@ def ceilings(rate: float = 1e12, memory: float = 1e11) -> HardwareFigures:
     return HardwareFigures((products,), (CopyRate("device", memory, 0.0),), None, ())
 
 
-def times(**changes: Any) -> StepTimes:
+def times(**changes: Any) -> MeanStepTimes:
     defaults = {"step": 0.1, "data_wait": 0.0, "passes": 0.08, "optimizer": 0.02, "sync": 0.0}
-    return StepTimes(**{**defaults, **changes})
+    return MeanStepTimes(**{**defaults, **changes})
 
 
 def test_utilization_by_hand() -> None:

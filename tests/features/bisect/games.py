@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from torchscale.features.bisect.hypotheses import Hypothesis
-from torchscale.features.bisect.search import Limits, Search
+from torchscale.features.bisect.search import BisectionSearch, Limits
 
 
 def play(
@@ -21,7 +21,7 @@ def play(
     states: Mapping[int, tuple[float, float]] | None = None,
     noises: Mapping[int, float] | None = None,
     limits: Limits | None = None,
-) -> Search:
+) -> BisectionSearch:
     """A search to its end.
 
     Args:
@@ -35,7 +35,7 @@ def play(
         limits: What is looked for.
     """
     random = np.random.default_rng(seed)
-    search = Search(tuple(hypotheses), len(costs), limits or Limits())
+    search = BisectionSearch(tuple(hypotheses), len(costs), limits or Limits())
     level = 0.0
     while asked := search.next_round():
         for environment in asked:

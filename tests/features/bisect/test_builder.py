@@ -19,9 +19,9 @@ from tests.integration.faults import can_unshare
 from torchscale.errors import OutputError
 from torchscale.features.bisect.builder import Builder, Sources, foreign_python, variables_of
 from torchscale.features.bisect.contents import contents_of
-from torchscale.features.bisect.environment import Environment
+from torchscale.features.bisect.environment import ProgramEnvironment
 
-ONE = Environment(requirements=("demo==1.0",))
+ONE = ProgramEnvironment(requirements=("demo==1.0",))
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_build_that_was_killed_is_begun_again(tmp_path: Path, sources: Sources
 @pytest.mark.slow
 def test_what_cannot_be_built_says_why_and_leaves_nothing(tmp_path: Path, sources: Sources) -> None:
     builder = Builder(tmp_path / "cache", sources)
-    absent = Environment(requirements=("demo==9.9",))
+    absent = ProgramEnvironment(requirements=("demo==9.9",))
     built = builder.build(absent)
     assert built.directory is None
     assert "demo==9.9" in built.problem
@@ -105,7 +105,7 @@ def test_only_the_named_directories_are_searched(
         config = tmp_path / "pip.conf"
         config.write_text(f"[global]\nfind-links = {other}\n")
         monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
-    newer = Environment(requirements=("demo==2.0",))
+    newer = ProgramEnvironment(requirements=("demo==2.0",))
     assert Builder(tmp_path / "cache", sources).build(newer).directory is None
 
 
@@ -156,7 +156,7 @@ def test_other_packages_another_origin_or_another_python_is_another_environment(
     first = Builder(tmp_path, Sources((tmp_path,)))
     places = {
         first.directory(ONE),
-        first.directory(Environment(requirements=("demo==1.1",))),
+        first.directory(ProgramEnvironment(requirements=("demo==1.1",))),
         Builder(tmp_path, Sources((tmp_path / "other",))).directory(ONE),
         Builder(tmp_path, Sources((tmp_path,), common=("x==1",))).directory(ONE),
     }
@@ -277,7 +277,7 @@ def test_environments_that_changed_places_are_built_again(tmp_path: Path) -> Non
     for version in ("1.0", "2.0"):
         write_wheel(wheels, "demo", version, f"NAME = '{version}'")
     builder = Builder(tmp_path / "cache", Sources((wheels,)))
-    both = [Environment(requirements=(f"demo=={version}",)) for version in ("1.0", "2.0")]
+    both = [ProgramEnvironment(requirements=(f"demo=={version}",)) for version in ("1.0", "2.0")]
     first, second = (builder.build(one).directory for one in both)
     assert first is not None
     assert second is not None
@@ -363,7 +363,7 @@ def test_a_build_that_hangs_is_ended_and_its_step_named(
     with tarfile.open(wheels / "hang-1.0.tar.gz", "w:gz") as archive:
         archive.add(source, "hang-1.0")
     builder = Builder(tmp_path / "cache", Sources((wheels,)), timeout_seconds=15)
-    environment = Environment(requirements=("hang==1.0",))
+    environment = ProgramEnvironment(requirements=("hang==1.0",))
     built = builder.build(environment, cancelled=started.exists)  # as soon as it hangs
     assert (built.directory, started.exists()) == (None, True), built.problem
     started.unlink()

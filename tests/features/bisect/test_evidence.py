@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from torchscale.features.bisect.evidence import Evidence, Launched, _with_heavy_tails
-from torchscale.features.bisect.hypotheses import Kind, factorial, steps
+from torchscale.features.bisect.evidence import BisectionEvidence, Launched, _with_heavy_tails
+from torchscale.features.bisect.hypotheses import AnswerKind, factorial, steps
 
 LEAST = math.log1p(0.03)
 
@@ -28,7 +28,7 @@ def drawn(costs: list[float], count: int, noise: float, seed: int) -> list[Launc
 
 
 def test_without_launches_nothing_is_known() -> None:
-    evidence = Evidence(steps(5), [], 0.05, LEAST)
+    evidence = BisectionEvidence(steps(5), [], 0.05, LEAST)
     assert evidence.shares == pytest.approx([0.25] * 4)
     assert len(evidence.left) == 4
     assert evidence.is_slow(0) == 0
@@ -37,7 +37,7 @@ def test_without_launches_nothing_is_known() -> None:
 
 
 def test_the_likelier_answer_is_the_one_whose_sides_differ() -> None:
-    evidence = Evidence(steps(4), drawn([0, 0, 0.1, 0.1], 4, 0.01, 1), 0.05, LEAST)
+    evidence = BisectionEvidence(steps(4), drawn([0, 0, 0.1, 0.1], 4, 0.01, 1), 0.05, LEAST)
     assert [one.members for one in evidence.left] == [(2,)]
     assert evidence.shares[1] > 0.99
 
@@ -45,7 +45,7 @@ def test_the_likelier_answer_is_the_one_whose_sides_differ() -> None:
 def test_the_level_does_not_matter() -> None:
     before = drawn([0, 0, 0.1, 0.1], 3, 0.02, 2)
     moved = [Launched(one.environment, one.log + 7) for one in before]
-    first, second = (Evidence(steps(4), some, 0.05, LEAST) for some in (before, moved))
+    first, second = (BisectionEvidence(steps(4), some, 0.05, LEAST) for some in (before, moved))
     assert first.shares == pytest.approx(second.shares, rel=1e-6)
     assert first.cost(steps(4)[1]).log == pytest.approx(second.cost(steps(4)[1]).log)
 
@@ -53,22 +53,22 @@ def test_the_level_does_not_matter() -> None:
 def test_a_level_that_drifts_is_no_step() -> None:
     """Launches in the order of the environments, each slower than the one before by as much."""
     rising = launches(*((place, 0.01 * number) for number, place in enumerate([0, 1, 2, 3] * 6)))
-    cost = Evidence(steps(4)[:1], rising, 0.05, LEAST).cost(steps(4)[0])
+    cost = BisectionEvidence(steps(4)[:1], rising, 0.05, LEAST).cost(steps(4)[0])
     assert cost.low < 0 < cost.high
 
 
 def test_the_cost_is_the_difference_of_the_means() -> None:
     exact = launches((0, 0.0), (1, 0.101), (1, 0.099), (0, 0.001), (0, -0.001), (1, 0.1))
-    cost = Evidence(steps(2), exact, 0.05, LEAST).cost(steps(2)[0])
+    cost = BisectionEvidence(steps(2), exact, 0.05, LEAST).cost(steps(2)[0])
     assert cost.log == pytest.approx(0.1, abs=0.002)
     assert cost.low < 0.1 < cost.high
     assert cost.ratio == pytest.approx(math.expm1(cost.log))
 
 
 def test_both_costs_of_two_factors() -> None:
-    (both,) = (one for one in factorial(2) if one.kind is Kind.SUM)
+    (both,) = (one for one in factorial(2) if one.kind is AnswerKind.SUM)
     costs = [0, 0.2, 0.1, 1.1 * 1.2 - 1]
-    evidence = Evidence(factorial(2), drawn(costs, 8, 0.01, 3), 0.05, LEAST)
+    evidence = BisectionEvidence(factorial(2), drawn(costs, 8, 0.01, 3), 0.05, LEAST)
     assert evidence.left == (both,)
     assert evidence.cost(both, 0).ratio == pytest.approx(0.1, abs=0.02)
     assert evidence.cost(both, 1).ratio == pytest.approx(0.2, abs=0.02)
@@ -78,13 +78,15 @@ def test_both_costs_of_two_factors() -> None:
 
 
 def test_a_factor_next_to_none_is_not_counted_as_a_second_one() -> None:
-    evidence = Evidence(factorial(2), drawn([0, 0, 0.1, 0.1], 10, 0.01, 4), 0.05, LEAST)
-    assert [(one.kind, one.members) for one in evidence.left] == [(Kind.ALONE, (0,))]
+    evidence = BisectionEvidence(factorial(2), drawn([0, 0, 0.1, 0.1], 10, 0.01, 4), 0.05, LEAST)
+    assert [(one.kind, one.members) for one in evidence.left] == [(AnswerKind.ALONE, (0,))]
 
 
 def test_the_noise_is_that_within_environments() -> None:
     exact = launches((0, 0.0), (0, 0.02), (1, 5.0), (1, 5.02))
-    assert Evidence(steps(2), exact, 0.05, LEAST).noise == pytest.approx(0.0141, abs=0.0002)
+    assert BisectionEvidence(steps(2), exact, 0.05, LEAST).noise == pytest.approx(
+        0.0141, abs=0.0002
+    )
 
 
 def test_a_disturbed_launch_decides_nothing() -> None:
@@ -92,9 +94,9 @@ def test_a_disturbed_launch_decides_nothing() -> None:
     cost that is looked for is 10 %."""
     quiet = drawn([0, 0, 0.1, 0.1], 4, 0.01, 7)
     ends = [one for one in quiet if one.environment in (0, 3)]
-    late = Evidence(steps(4), [*ends, *launches((1, math.log(1.4)))], 0.05, LEAST)
+    late = BisectionEvidence(steps(4), [*ends, *launches((1, math.log(1.4)))], 0.05, LEAST)
     assert len(late.left) == 3
-    seen = Evidence(steps(4), [*late_and_more(ends)], 0.05, LEAST)
+    seen = BisectionEvidence(steps(4), [*late_and_more(ends)], 0.05, LEAST)
     assert (1,) not in [one.members for one in seen.left]
 
 
@@ -132,7 +134,7 @@ def _integrated(logs: np.ndarray[Any, np.dtype[np.float64]]) -> float:
 def test_equal_figures_are_not_taken_as_exact() -> None:
     """A program that prints the same number each time: two launches of each decide nothing."""
     same = launches((0, 0.0), (1, 0.0005)) * 2
-    cost = Evidence(steps(2), same, 0.05, LEAST).cost(steps(2)[0])
+    cost = BisectionEvidence(steps(2), same, 0.05, LEAST).cost(steps(2)[0])
     assert cost.low < 0 < cost.high
 
 
@@ -144,6 +146,6 @@ def test_the_true_answer_is_excluded_in_few_of_many_games_however_often_one_look
     excluded = 0
     for seed in range(40):
         game = drawn([0, 0, 0.05, 0.05], 12, noise, seed)
-        looks = (Evidence(steps(4), game[:end], 0.05, LEAST) for end in range(4, 49, 8))
+        looks = (BisectionEvidence(steps(4), game[:end], 0.05, LEAST) for end in range(4, 49, 8))
         excluded += any(steps(4)[1] not in look.left for look in looks)
     assert excluded <= 3

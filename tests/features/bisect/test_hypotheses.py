@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import math
 
-from torchscale.features.bisect.hypotheses import Kind, combinations, factorial, steps, told_apart
+from torchscale.features.bisect.hypotheses import (
+    AnswerKind,
+    combinations,
+    factorial,
+    steps,
+    told_apart,
+)
 
 
 def test_a_step_is_slow_from_its_first_environment_on() -> None:
@@ -24,18 +30,18 @@ def test_the_answers_of_two_factors() -> None:
         (one.kind, one.members): [one.is_slow(place) for place in range(4)] for one in factorial(2)
     }
     assert said == {
-        (Kind.ALONE, (0,)): [False, False, True, True],
-        (Kind.ALONE, (1,)): [False, True, False, True],
-        (Kind.TOGETHER, (0, 1)): [False, False, False, True],
-        (Kind.EITHER, (0, 1)): [False, True, True, True],
-        (Kind.SUM, (0, 1)): [False, True, True, True],
+        (AnswerKind.ALONE, (0,)): [False, False, True, True],
+        (AnswerKind.ALONE, (1,)): [False, True, False, True],
+        (AnswerKind.TOGETHER, (0, 1)): [False, False, False, True],
+        (AnswerKind.EITHER, (0, 1)): [False, True, True, True],
+        (AnswerKind.SUM, (0, 1)): [False, True, True, True],
     }
     assert math.isclose(sum(one.weight for one in factorial(3)), 1)
 
 
 def test_a_factor_alone_is_likelier_beforehand_than_all_answers_of_several() -> None:
     for factors in (2, 3, 4):
-        alone = sum(one.weight for one in factorial(factors) if one.kind is Kind.ALONE)
+        alone = sum(one.weight for one in factorial(factors) if one.kind is AnswerKind.ALONE)
         assert math.isclose(alone, 0.8)
 
 

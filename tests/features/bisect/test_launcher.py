@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 
 from torchscale.errors import MachineError, UsageError
-from torchscale.features.bisect.launcher import Launch, Launcher, Metric
+from torchscale.features.bisect.launcher import CommandLauncher, Launch, LaunchMetric
 from torchscale.launch.control import StopRequest
 
-RATE = Metric("number", r"rate: ([0-9.,]+)", higher_is_better=True)
+RATE = LaunchMetric("number", r"rate: ([0-9.,]+)", higher_is_better=True)
 
 
 def launch(
     tmp_path: Path,
     code: str,
-    metric: Metric,
+    metric: LaunchMetric,
     *,
     seconds: float = 60,
     stop: StopRequest | None = None,
     cwd: Path | None = None,
 ) -> Launch:
-    launcher = Launcher(
+    launcher = CommandLauncher(
         (sys.executable, "-c", code), metric, tmp_path / "logs", seconds, stop or StopRequest()
     )
     return launcher.run(3, {"PATH": "/usr/bin:/bin"}, cwd)
@@ -42,7 +42,7 @@ def test_the_last_number_that_matches_counts() -> None:
 @pytest.mark.parametrize(("pattern", "named"), [("(", "missing"), ("rate", "no group")])
 def test_patterns_that_give_no_number(pattern: str, named: str) -> None:
     with pytest.raises(UsageError, match=named):
-        Metric("number", pattern)
+        LaunchMetric("number", pattern)
 
 
 @pytest.mark.slow
@@ -62,33 +62,33 @@ def test_no_number_is_a_failure(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_wall_time_ends_with_the_command_and_cpu_time_is_that_of_its_work(tmp_path: Path) -> None:
     wait = "import time; time.sleep(0.6)"
-    wall = launch(tmp_path, wait, Metric("wall")).value
-    cpu = launch(tmp_path, wait, Metric("cpu")).value
+    wall = launch(tmp_path, wait, LaunchMetric("wall")).value
+    cpu = launch(tmp_path, wait, LaunchMetric("cpu")).value
     assert wall is not None
     assert cpu is not None
     assert wall >= 0.6
     assert cpu < 0.6 <= wall
     busy = "import time\nwhile time.process_time() < 0.7: pass"
-    worked = launch(tmp_path, busy, Metric("cpu")).value
+    worked = launch(tmp_path, busy, LaunchMetric("cpu")).value
     assert worked is not None
     assert 0.7 <= worked < 1.5
 
 
 @pytest.mark.slow
 def test_a_failure_is_named_by_its_error(tmp_path: Path) -> None:
-    done = launch(tmp_path, "raise ValueError('too much')", Metric("wall"))
+    done = launch(tmp_path, "raise ValueError('too much')", LaunchMetric("wall"))
     assert (done.state, done.reason) == ("failed", "exit code 1: ValueError: too much")
 
 
 @pytest.mark.slow
 def test_a_signal_is_named(tmp_path: Path) -> None:
-    done = launch(tmp_path, "import os; os.kill(os.getpid(), 9)", Metric("wall"))
+    done = launch(tmp_path, "import os; os.kill(os.getpid(), 9)", LaunchMetric("wall"))
     assert done.reason == "signal 9"
 
 
 @pytest.mark.slow
 def test_a_time_limit_ends_it(tmp_path: Path) -> None:
-    done = launch(tmp_path, "import time; time.sleep(60)", Metric("wall"), seconds=0.3)
+    done = launch(tmp_path, "import time; time.sleep(60)", LaunchMetric("wall"), seconds=0.3)
     assert done.state == "timeout"
     assert "--timeout" in done.reason
     assert done.seconds < 20
@@ -98,7 +98,7 @@ def test_a_time_limit_ends_it(tmp_path: Path) -> None:
 def test_a_stop_ends_it(tmp_path: Path) -> None:
     stop = StopRequest()
     stop.count = 1
-    done = launch(tmp_path, "import time; time.sleep(60)", Metric("wall"), stop=stop)
+    done = launch(tmp_path, "import time; time.sleep(60)", LaunchMetric("wall"), stop=stop)
     assert done.state == "interrupted"
 
 
@@ -106,12 +106,14 @@ def test_a_stop_ends_it(tmp_path: Path) -> None:
 def test_it_runs_in_the_directory_of_a_commit(tmp_path: Path) -> None:
     inside = tmp_path / "tree"
     inside.mkdir()
-    launch(tmp_path, "open('here', 'w')", Metric("wall"), cwd=inside)
+    launch(tmp_path, "open('here', 'w')", LaunchMetric("wall"), cwd=inside)
     assert (inside / "here").exists()
 
 
 def test_a_command_that_is_not_there(tmp_path: Path) -> None:
-    launcher = Launcher(("no-such-program",), Metric("wall"), tmp_path, 1.0, StopRequest())
+    launcher = CommandLauncher(
+        ("no-such-program",), LaunchMetric("wall"), tmp_path, 1.0, StopRequest()
+    )
     with pytest.raises(MachineError, match="cannot start no-such-program"):
         launcher.run(0, {"PATH": "/usr/bin"}, None)
 
@@ -139,6 +141,6 @@ def test_what_is_in_the_place_of_a_log_is_removed_and_not_written_to(
 def test_no_time_at_all_is_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock may not see the CPU time of what is soon done."""
     monkeypatch.setattr("torchscale.features.bisect.launcher._cpu_seconds", lambda: 5.0)
-    done = launch(tmp_path, "", Metric("cpu"))
+    done = launch(tmp_path, "", LaunchMetric("cpu"))
     assert (done.value, done.state) == (None, "failed")
     assert "too little to be timed" in done.reason

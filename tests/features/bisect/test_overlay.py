@@ -9,7 +9,7 @@ import pytest
 
 from tests.features.bisect.wheels import write_wheel
 from torchscale.features.bisect.builder import Builder, Sources, variables_of
-from torchscale.features.bisect.environment import Environment
+from torchscale.features.bisect.environment import ProgramEnvironment
 from torchscale.features.bisect.overlay import link_torchscale
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ def run(directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_it_is_a_command_and_the_environments_own_packages_win(tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"
     write_wheel(wheels, "psutil", "0.0.1", "WHOSE = 'the environment'")
-    environment = Environment(requirements=("psutil==0.0.1",))
+    environment = ProgramEnvironment(requirements=("psutil==0.0.1",))
     builder = Builder(tmp_path / "cache", Sources((wheels,), with_torchscale=True))
     directory = builder.build(environment).directory
     assert directory is not None
@@ -43,7 +43,7 @@ def test_it_is_a_command_and_the_environments_own_packages_win(tmp_path: Path) -
 def test_other_commands_have_an_environment_without_it(tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"
     write_wheel(wheels, "demo", "1.0", "")
-    environment = Environment(requirements=("demo==1.0",))
+    environment = ProgramEnvironment(requirements=("demo==1.0",))
     builders = [
         Builder(tmp_path / "cache", Sources((wheels,), with_torchscale=with_it))
         for with_it in (False, True)

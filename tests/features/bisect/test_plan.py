@@ -9,7 +9,7 @@ import pytest
 
 from tests.features.bisect.games import play, step_costs
 from torchscale.features.bisect.hypotheses import steps
-from torchscale.features.bisect.launcher import Metric
+from torchscale.features.bisect.launcher import LaunchMetric
 from torchscale.features.bisect.plan import ASSUMED_NOISE, expected_launches, plan_of
 from torchscale.features.bisect.question import ask_versions
 from torchscale.features.bisect.run import BisectRequest
@@ -41,7 +41,11 @@ def test_a_limit_that_is_too_low_is_seen() -> None:
 
 def request(directory: Path) -> BisectRequest:
     return BisectRequest(
-        ask_versions("demo=1,2"), ("python",), Metric("step"), directory=directory, cache=directory
+        ask_versions("demo=1,2"),
+        ("python",),
+        LaunchMetric("step"),
+        directory=directory,
+        cache=directory,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.features.bisect.wheels import write_wheel
 from torchscale.errors import UsageError
-from torchscale.features.bisect.hypotheses import Kind
+from torchscale.features.bisect.hypotheses import AnswerKind
 from torchscale.features.bisect.question import Question, ask, ask_versions
 
 
@@ -34,7 +34,7 @@ def test_two_packages_that_changed_together_are_combined() -> None:
     question = of("a==1,b==1,same==3", "a==2,b==2,same==3")
     assert labels(question) == ["a 1, b 1", "a 1, b 2", "a 2, b 1", "a 2, b 2"]
     assert question.candidates[2].environment.requirements == ("a==2", "b==1", "same==3")
-    assert {one.kind for one in question.hypotheses} == set(Kind) - {Kind.STEP}
+    assert {one.kind for one in question.hypotheses} == set(AnswerKind) - {AnswerKind.STEP}
 
 
 def test_a_package_that_only_one_side_has() -> None:
@@ -57,7 +57,7 @@ def test_many_packages_are_changed_one_after_the_other() -> None:
         "a==2", "b==2", "c==1", "d==1", "e==1", "f==1",
     )  # fmt: skip
     assert len(question.candidates) == 7
-    assert {one.kind for one in question.hypotheses} == {Kind.STEP}
+    assert {one.kind for one in question.hypotheses} == {AnswerKind.STEP}
 
 
 def test_variables_with_commas_in_their_values() -> None:

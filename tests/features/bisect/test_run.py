@@ -16,11 +16,11 @@ from tests.features.bisect.wheels import write_versions, write_wheel
 from tests.repositories import commits
 from torchscale.errors import ExitCode, OutputError, StoreError, UsageError
 from torchscale.features.bisect.builder import Builder, Built, Sources
-from torchscale.features.bisect.environment import Environment
-from torchscale.features.bisect.launcher import Launch, Launcher, Metric
+from torchscale.features.bisect.environment import ProgramEnvironment
+from torchscale.features.bisect.launcher import CommandLauncher, Launch, LaunchMetric
 from torchscale.features.bisect.question import ask, ask_versions
 from torchscale.features.bisect.run import BisectOutcome, BisectRequest, bisect, recorded
-from torchscale.features.bisect.search import Ending, Limits
+from torchscale.features.bisect.search import BisectionEnding, Limits
 from torchscale.features.bisect.state import FILE
 from torchscale.util.processes.subprocesses import wait_until
 
@@ -50,7 +50,7 @@ class FakeMachine:
     ran: list[int] = field(default_factory=list)
     built: list[int] = field(default_factory=list)
 
-    def build(self, environment: Environment, cancelled: Callable[[], bool]) -> Built:
+    def build(self, environment: ProgramEnvironment, cancelled: Callable[[], bool]) -> Built:
         del cancelled
         version = int(environment.requirements[0].rpartition(".")[2])
         self.built.append(version)
@@ -61,7 +61,7 @@ class FakeMachine:
         python.touch(mode=0o755)
         return Built(self.root / str(version), seconds=1.0)
 
-    def run(self, launcher: Launcher, variables: Mapping[str, str]) -> Launch:
+    def run(self, launcher: CommandLauncher, variables: Mapping[str, str]) -> Launch:
         version = int(Path(variables["VIRTUAL_ENV"]).name)
         if self.stop_after is not None and len(self.ran) >= self.stop_after:
             launcher.stop.count += 1
@@ -76,17 +76,17 @@ class FakeMachine:
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeMachine:
     fake = FakeMachine(tmp_path / "environments", lambda version: 1.2 if version >= 3 else 1.0)
 
-    def build(_: Builder, environment: Environment, cancelled: Callable[[], bool]) -> Built:
+    def build(_: Builder, environment: ProgramEnvironment, cancelled: Callable[[], bool]) -> Built:
         return fake.build(environment, cancelled)
 
     def run(
-        launcher: Launcher, number: int, variables: Mapping[str, str], cwd: Path | None
+        launcher: CommandLauncher, number: int, variables: Mapping[str, str], cwd: Path | None
     ) -> Launch:
         del number, cwd
         return fake.run(launcher, variables)
 
     monkeypatch.setattr(Builder, "build", build)
-    monkeypatch.setattr(Launcher, "run", run)
+    monkeypatch.setattr(CommandLauncher, "run", run)
     return fake
 
 
@@ -95,7 +95,7 @@ def request_of_six(tmp_path: Path) -> BisectRequest:
     return BisectRequest(
         SIX,
         COMMAND,
-        Metric("wall"),
+        LaunchMetric("wall"),
         Sources((tmp_path,)),
         cache=tmp_path / "cache",
         directory=tmp_path / "folder",
@@ -103,7 +103,7 @@ def request_of_six(tmp_path: Path) -> BisectRequest:
 
 
 def answer(outcome: BisectOutcome) -> list[int]:
-    assert outcome.search.ending is Ending.FOUND
+    assert outcome.search.ending is BisectionEnding.FOUND
     return [one.members[0] for one in outcome.search.answer]
 
 
@@ -128,7 +128,9 @@ def test_the_first_launch_of_an_environment_does_not_count(
     assert len(warmups) == len(set(machine.ran))
     assert len(outcome.search.launches) == len(machine.ran) - len(warmups)
     of_steps = replace(
-        request_of_six, metric=Metric("step"), directory=request_of_six.folder.with_name("steps")
+        request_of_six,
+        metric=LaunchMetric("step"),
+        directory=request_of_six.folder.with_name("steps"),
     )
     assert not any(entry.is_warmup for entry in bisect(of_steps).state.launches)
 
@@ -180,7 +182,7 @@ def test_a_bad_end_that_fails_leaves_no_answer(
 ) -> None:
     machine.failing = (5,)
     outcome = bisect(request_of_six)
-    assert outcome.search.ending is Ending.UNUSABLE
+    assert outcome.search.ending is BisectionEnding.UNUSABLE
     assert outcome.exit_code is ExitCode.FAILED
     assert "ImportError" in outcome.export("").verdict
     machine.failing = ()
@@ -202,7 +204,7 @@ def test_a_rate_is_better_when_it_is_higher(
     machine: FakeMachine, request_of_six: BisectRequest
 ) -> None:
     machine.seconds = lambda version: 80.0 if version >= 2 else 100.0
-    rate = Metric("number", "([0-9.]+)", higher_is_better=True)
+    rate = LaunchMetric("number", "([0-9.]+)", higher_is_better=True)
     outcome = bisect(replace(request_of_six, metric=rate))
     assert answer(outcome) == [2]
     (cost,) = outcome.export("").costs
@@ -218,7 +220,7 @@ def test_a_folder_of_another_question_is_refused(
     other = {
         "command": replace(request_of_six, command=("python", "other.py")),
         "alpha": replace(request_of_six, limits=Limits(alpha=0.01)),
-        "metric": replace(request_of_six, metric=Metric("cpu")),
+        "metric": replace(request_of_six, metric=LaunchMetric("cpu")),
         "question": replace(request_of_six, question=ask_versions("demo=1.0,1.5")),
     }[change]
     with pytest.raises(StoreError, match="another"):
@@ -273,7 +275,7 @@ def test_a_full_disk_ends_it_and_is_no_property_of_a_version(
 def test_what_is_built_again_is_told(
     machine: FakeMachine, request_of_six: BisectRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def build(_: Builder, environment: Environment, cancelled: Callable[[], bool]) -> Built:
+    def build(_: Builder, environment: ProgramEnvironment, cancelled: Callable[[], bool]) -> Built:
         return replace(machine.build(environment, cancelled), note="built again, since it broke")
 
     monkeypatch.setattr(Builder, "build", build)
@@ -287,7 +289,7 @@ def test_a_long_reason_is_cut_and_can_be_read_again(
 ) -> None:
     del machine
     failed = Launch(None, "failed", "x" * 100_000, 0.1)
-    monkeypatch.setattr(Launcher, "run", lambda *_: failed)
+    monkeypatch.setattr(CommandLauncher, "run", lambda *_: failed)
     bisect(request_of_six)
     assert {len(one.reason) for one in recorded(request_of_six).state.launches} == {2000}
 
@@ -305,7 +307,7 @@ def test_launches_in_a_commit_see_their_own_repository_alone(
         BisectRequest(
             ask("git:v1", "git:v2", directory=code / "job"),
             (sys.executable, "train.py"),
-            Metric("number", "n (.+)"),
+            LaunchMetric("number", "n (.+)"),
             cache=tmp_path / "cache",
             directory=tmp_path / "folder",
             limits=Limits(most_launches=6),
@@ -328,7 +330,7 @@ def test_the_first_slow_one_of_twelve_real_versions(tmp_path: Path) -> None:
         BisectRequest(
             ask_versions("demo=" + ",".join(f"1.{version}" for version in range(12))),
             COMMAND,
-            Metric("cpu"),
+            LaunchMetric("cpu"),
             Sources((wheels,)),
             cache=tmp_path / "cache",
             directory=tmp_path / "folder",

@@ -16,19 +16,21 @@ from torchscale.features.bisect.export_schema import (
     BisectionPlanExport,
     ExpectedExport,
 )
-from torchscale.features.bisect.hypotheses import Kind
-from torchscale.features.bisect.launcher import Metric
+from torchscale.features.bisect.hypotheses import AnswerKind
+from torchscale.features.bisect.launcher import LaunchMetric
 from torchscale.features.bisect.question import Question, ask, ask_versions
-from torchscale.features.bisect.search import Limits, Search
+from torchscale.features.bisect.search import BisectionSearch, Limits
 from torchscale.features.bisect.tables import print_bisection, print_plan
 from torchscale.features.bisect.verdict import describe
 
 SIX = ask_versions("demo=1.0,1.1,1.2,1.3,1.4,1.5")
 FACTORS = ask("a==1,b==1", "a==2,b==2", directory=Path())
-WALL = Metric("wall")
+WALL = LaunchMetric("wall")
 
 
-def told(question: Question, search: Search, *, interrupted: bool = False) -> BisectionExport:
+def told(
+    question: Question, search: BisectionSearch, *, interrupted: bool = False
+) -> BisectionExport:
     return describe(
         question, search, WALL, interrupted=interrupted, launches=(), command="torchscale bisect …"
     )
@@ -40,7 +42,7 @@ def found(question: Question, costs: Sequence[float]) -> BisectionExport:
 
 def bisection_export() -> BisectionExport:
     """One with everything in it: a step, an environment with two states and one without a build."""
-    search = Search(SIX.hypotheses, 6, Limits())
+    search = BisectionSearch(SIX.hypotheses, 6, Limits())
     search.set_unusable(1, "could not be built: no wheel")
     states = iter([1.0, 1.5] * 20)
     for _ in range(12):
@@ -191,4 +193,4 @@ def printed(result: BisectionExport) -> str:
 
 
 def test_kinds_are_those_of_the_answers() -> None:
-    assert {kind.value for kind in Kind} == {"step", "alone", "together", "either", "sum"}
+    assert {kind.value for kind in AnswerKind} == {"step", "alone", "together", "either", "sum"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torchscale.report.document import Chart, ChartSeries, Part, StackedChart
+from torchscale.report.document import BarLayer, Chart, ChartSeries, StackedChart
 from torchscale.report.formats.axes import (
     byte_ticks,
     cut_at,
@@ -139,7 +139,7 @@ def test_a_legend_names_what_was_measured_first() -> None:
 @pytest.mark.parametrize(("inches", "rows"), [(3.5, 2), (7.5, 1)])
 def test_entries_of_a_legend_above_the_bars_are_read_by_rows(inches: float, rows: int) -> None:
     names = ("data wait", "forward", "backward", "optimizer")
-    parts = tuple(Part(name, (1.0,), style) for style, name in enumerate(names))
+    parts = tuple(BarLayer(name, (1.0,), style) for style, name in enumerate(names))
     bars = StackedChart("c", "c", "c", "x", "", ("cell",), parts, horizontal=True)
     svg, _ = draw_chart(bars, (inches, 2.0), "c")
     found = re.findall(rf'<text [^>]*x="([\d.]+)" y="([\d.]+)"[^>]*>({"|".join(names)})<', svg)

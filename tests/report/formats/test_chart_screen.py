@@ -14,12 +14,12 @@ from tests.report.test_sections import many_cells
 from torchscale.report.build import build_document
 from torchscale.report.document import (
     AnyChart,
+    BarLayer,
     Chart,
     ChartSeries,
-    Part,
     StackedChart,
-    Stretch,
     TimelineChart,
+    TimeSpan,
 )
 from torchscale.report.formats.chart_screen import screen_chart, screen_width
 from torchscale.report.formats.html import render_html
@@ -112,7 +112,7 @@ def test_bars_are_boxes_with_their_values() -> None:
         "ms",
         "",
         ("one", "two"),
-        (Part("a", (1.0, 2.0)), Part("b", (3.0, -1.0), 1)),
+        (BarLayer("a", (1.0, 2.0)), BarLayer("b", (3.0, -1.0), 1)),
         horizontal=True,
     )
     first, second = values_of(chart)["boxes"]
@@ -123,7 +123,7 @@ def test_bars_are_boxes_with_their_values() -> None:
 
 
 def test_a_kind_of_a_timeline_is_one_path_however_many_bars_it_has() -> None:
-    stretches = tuple(Stretch(place % 2, place * 1.0, place + 0.5) for place in range(400))
+    stretches = tuple(TimeSpan(place % 2, place * 1.0, place + 0.5) for place in range(400))
     chart = TimelineChart("time", "t", "s", "ms", ("rank 0", "rank 1"), (("compute", stretches),))
     drawn = screen_chart(chart, "c", "wide")
     assert drawn.svg.count("<path") < 40

@@ -26,8 +26,8 @@ from torchscale.report.document import (
     Document,
     Overview,
     Paragraph,
+    QuestionAnswer,
     Section,
-    Status,
     Table,
     TableValue,
     Tone,
@@ -218,7 +218,7 @@ def coloured(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="256")
-    status = Status("Fits?", "no", "one cell is out of memory", Tone.BAD)
+    status = QuestionAnswer("Fits?", "no", "one cell is out of memory", Tone.BAD)
     first = Overview(DOCUMENTS["run"]().overview.headline, (status,))  # type: ignore[union-attr]
     print_document(Document("", "", (), (), (), first), console)
     assert isinstance(console.file, io.StringIO)

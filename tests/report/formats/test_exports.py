@@ -36,14 +36,14 @@ from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.config.choices import ResultSchema
 from torchscale.features.compare.analysis.compare import compare
 from torchscale.features.compare.analysis.explanation import explain
-from torchscale.features.compare.analysis.likely_cause import Basis
+from torchscale.features.compare.analysis.likely_cause import CauseBasis
 from torchscale.features.compare.analysis.matching import differences
 from torchscale.features.compare.analysis.operators import (
     ComparedRecording,
     OperatorFate,
     compare_recorded,
 )
-from torchscale.features.compare.analysis.pair import Outcome, Verdict
+from torchscale.features.compare.analysis.pair import CellOutcome, ChangeVerdict
 from torchscale.features.compare.analysis.why import Clarity
 from torchscale.features.compare.export import comparison_json
 from torchscale.features.compare.export_schema import (
@@ -58,8 +58,8 @@ from torchscale.features.compare.sections.document import ComparisonReport
 from torchscale.features.decide.forecast.export import prediction_json
 from torchscale.features.decide.forecast.page import PredictionReport
 from torchscale.features.decide.forecast.predict import predict_series
-from torchscale.features.decide.forecast.series import Measured, make_series
-from torchscale.features.machine.max_batch import MaxBatchOutcome, Trial
+from torchscale.features.decide.forecast.series import MeasuredCount, make_series
+from torchscale.features.machine.max_batch import BatchTrial, MaxBatchOutcome
 from torchscale.features.validate.fleet.fleet import judge_fleet, judge_pairwise
 from torchscale.features.validate.fleet.speeds import judge_speeds
 from torchscale.features.validate.health.node import validate_facts
@@ -119,7 +119,7 @@ def comparison() -> ComparisonReport:
 
 def predictions() -> PredictionReport:
     points = [
-        Measured(gpus, gpus // 8, (gpus * rate,), 256.0 * gpus)
+        MeasuredCount(gpus, gpus // 8, (gpus * rate,), 256.0 * gpus)
         for gpus, rate in ((8, 100.0), (16, 95.0))
     ]
     outcome = predict_series(make_series("ResNet-50", points), [32, 1024], price=2.5)
@@ -136,7 +136,7 @@ def search() -> MaxBatchOutcome:
         directory=Path("results"),
         model="tiny-resnet",
         batch_size=8,
-        trials=(Trial(cell, fits), Trial(cell, too_large)),
+        trials=(BatchTrial(cell, fits), BatchTrial(cell, too_large)),
         problem="",
         largest=64,
         interrupted=False,
@@ -267,11 +267,11 @@ def test_a_document_of_a_later_version_with_more_keys_stays_valid() -> None:
 
 
 def test_verdicts_and_outcomes_are_published_as_tables_show_them() -> None:
-    assert set(get_args(VerdictName)) == {verdict.value for verdict in Verdict}
-    assert set(get_args(OutcomeName)) == {outcome.value for outcome in Outcome}
+    assert set(get_args(VerdictName)) == {verdict.value for verdict in ChangeVerdict}
+    assert set(get_args(OutcomeName)) == {outcome.value for outcome in CellOutcome}
     assert set(get_args(ClarityName)) == {clarity.value for clarity in Clarity}
     assert set(get_args(FateName)) == {fate.value for fate in OperatorFate}
-    assert set(get_args(BasisName)) == {basis.value for basis in Basis}
+    assert set(get_args(BasisName)) == {basis.value for basis in CauseBasis}
 
 
 @pytest.mark.parametrize("summary", [measured, diagnosed])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchscale.worker.data.cifar import Cifar100, Finish, fetch, find_file
+from torchscale.worker.data.cifar import Cifar100, PixelTransform, fetch, find_file
 from torchscale.worker.models.interface import ImageInputs
 
 CPU = torch.device("cpu")
@@ -41,13 +41,13 @@ def test_labels_and_pixels_are_where_the_format_has_them(tmp_path: Path) -> None
 
 
 def test_a_model_gets_its_size_and_normalised_values() -> None:
-    finish = Finish(ImageInputs("pixel_values", "labels", 48, 100), CPU)
+    finish = PixelTransform(ImageInputs("pixel_values", "labels", 48, 100), CPU)
     pixels = torch.full((2, 3, 32, 32), 255, dtype=torch.uint8)
     batch = finish({"pixels": pixels, "labels": torch.tensor([1, 2])})
     assert set(batch) == {"pixel_values", "labels"}
     assert batch["pixel_values"].shape == (2, 3, 48, 48)
     assert batch["pixel_values"][0, 0, 0, 0].item() == pytest.approx((1 - 0.5071) / 0.2673)
-    same = Finish(ImageInputs("x", "y", 32, 100), CPU)(
+    same = PixelTransform(ImageInputs("x", "y", 32, 100), CPU)(
         {"pixels": pixels, "labels": torch.tensor([1, 2])}
     )
     assert same["x"].shape == (2, 3, 32, 32)

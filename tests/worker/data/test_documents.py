@@ -25,7 +25,7 @@ from torchscale.worker.data.documents import (
     fill,
     plan_steps,
 )
-from torchscale.worker.data.interface import Share
+from torchscale.worker.data.interface import SampleShare
 from torchscale.worker.models import decoder, moe
 from torchscale.worker.models.interface import BatchOfTensors, Workload
 
@@ -93,7 +93,7 @@ def test_copies_share_one_stream_and_their_losses_count_by_tokens(
     weights of all passes of a step make a mean over its tokens."""
 
     def steps(index: int, copies: int) -> list[StepDocuments]:
-        share = Share(8 // copies, index, copies)
+        share = SampleShare(8 // copies, index, copies)
         return plan_steps(lognormal(packing), seed=1, length=256, share=share, passes=passes)
 
     def samples(step: StepDocuments) -> list[tuple[int, ...]]:
@@ -112,7 +112,7 @@ def test_copies_share_one_stream_and_their_losses_count_by_tokens(
 
 
 def test_a_pass_is_as_wide_as_its_longest_document_in_steps_of_eight() -> None:
-    share = Share(4, 0, 1)
+    share = SampleShare(4, 0, 1)
     for step in plan_steps(lognormal(), seed=1, length=250, share=share, passes=2):
         for one in step.passes:
             longest = max(tokens for (tokens,) in one.samples)

@@ -16,7 +16,7 @@ from torch import nn
 from torchscale.config.sections import DataSettings
 from torchscale.schema.cells.training import Loader
 from torchscale.schema.launch.rank import DataUse
-from torchscale.worker.data.interface import Share
+from torchscale.worker.data.interface import SampleShare
 from torchscale.worker.data.loader import LoadedData, LoaderSource, Pool
 from torchscale.worker.data.synthetic import SyntheticSource, sample_pool
 from torchscale.worker.models.interface import BatchOfTensors, Workload
@@ -43,7 +43,7 @@ def settings(**changes: object) -> Loader:
 
 
 def source(
-    share: Share, count: int = 20, *, shuffle_seed: int | None = None, workers: int = 0
+    share: SampleShare, count: int = 20, *, shuffle_seed: int | None = None, workers: int = 0
 ) -> LoaderSource:
     use = DataUse(source="shards", path="here", size_bytes=1)
     data = LoadedData(Numbers(count), shuffle_seed=shuffle_seed, use=use)
@@ -57,7 +57,7 @@ def taken(found: LoaderSource, steps: int) -> list[list[int]]:
 
 
 def test_copies_together_take_consecutive_samples_and_an_epoch_begins_again() -> None:
-    one, two = (source(Share(3, index, 2)) for index in range(2))
+    one, two = (source(SampleShare(3, index, 2)) for index in range(2))
     assert taken(one, 4) == [[0, 1, 2], [6, 7, 8], [12, 13, 14], [0, 1, 2]]
     assert taken(two, 4) == [
         [3, 4, 5],
@@ -70,7 +70,7 @@ def test_copies_together_take_consecutive_samples_and_an_epoch_begins_again() ->
 def test_an_order_of_its_own_for_every_epoch_and_the_same_for_all_copies() -> None:
     epochs = []
     for _ in range(2):
-        shares = [source(Share(2, index, 2), shuffle_seed=7) for index in range(2)]
+        shares = [source(SampleShare(2, index, 2), shuffle_seed=7) for index in range(2)]
         by_epoch = [[batch for one in shares for batch in taken(one, 5)] for _ in range(2)]
         epochs.append([sorted(batches) for batches in by_epoch])
     assert epochs[0] == epochs[1]  # the seed decides
@@ -81,7 +81,7 @@ def test_an_order_of_its_own_for_every_epoch_and_the_same_for_all_copies() -> No
 
 def test_loader_processes_give_the_same_and_end_when_told() -> None:
     before = set(multiprocessing.active_children())
-    found = source(Share(3, 0, 1), workers=2)
+    found = source(SampleShare(3, 0, 1), workers=2)
     assert taken(found, 3) == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     assert len(set(multiprocessing.active_children()) - before) == 2
     found.close()
@@ -89,7 +89,7 @@ def test_loader_processes_give_the_same_and_end_when_told() -> None:
 
 
 def test_how_often_the_data_was_gone_through() -> None:
-    found = source(Share(5, 0, 2))
+    found = source(SampleShare(5, 0, 2))
     taken(found, 3)
     use = found.use()
     assert use is not None
@@ -98,7 +98,7 @@ def test_how_often_the_data_was_gone_through() -> None:
 
 def test_too_few_samples_for_a_step() -> None:
     with pytest.raises(ValueError, match="the data has 4 samples, fewer than the 6 of one step"):
-        source(Share(3, 0, 2), count=4)
+        source(SampleShare(3, 0, 2), count=4)
 
 
 def test_the_host_gives_the_samples_that_the_device_would_have() -> None:
@@ -106,7 +106,7 @@ def test_the_host_gives_the_samples_that_the_device_would_have() -> None:
         return {"x": torch.randn(size, 3, 4, 4, generator=generator)}
 
     workload = Workload(nn.Identity(), make_batch)
-    share = Share(2, index=1, copies=2)
+    share = SampleShare(2, index=1, copies=2)
     samples = sample_pool(workload, share, 3)
     device = SyntheticSource(samples, device=CPU, channels_last=True)
     pool = LoadedData(Pool(samples, share))
@@ -164,7 +164,11 @@ def test_a_batch_that_cannot_be_handed_over_is_an_error_and_no_endless_wait(
     use = DataUse(source="shards", path="here", size_bytes=1)
     data = LoadedData(Unsendable(20), shuffle_seed=None, use=use)
     found = LoaderSource(
-        data, share=Share(2, 0, 1), settings=settings(workers=1), device=CPU, channels_last=False
+        data,
+        share=SampleShare(2, 0, 1),
+        settings=settings(workers=1),
+        device=CPU,
+        channels_last=False,
     )
     with pytest.raises(
         RuntimeError, match=r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchscale.worker.data.interface import Share
+from torchscale.worker.data.interface import SampleShare
 from torchscale.worker.data.synthetic import SyntheticSource, sample_pool
 from torchscale.worker.models.interface import BatchOfTensors, Workload
 
@@ -24,7 +24,7 @@ def source(
     seed: int = 0, make_batch: Any = images, *, channels_last: bool = False
 ) -> SyntheticSource:
     workload = Workload(nn.Identity(), make_batch)
-    share = Share(4, index=0, copies=1)
+    share = SampleShare(4, index=0, copies=1)
     pool = sample_pool(workload, share, seed)
     return SyntheticSource(pool, device=CPU, channels_last=channels_last)
 

@@ -14,7 +14,7 @@ from torchscale.worker.machine import burn_in as module
 from torchscale.worker.machine.burn_in import (
     PRODUCT_TIMES,
     Mismatches,
-    Place,
+    RankPlace,
     collective_part,
     compare,
     copy_part,
@@ -24,7 +24,7 @@ from torchscale.worker.machine.burn_in import (
     rounds,
 )
 
-CPU = Place(rank=0, world_size=1, device=torch.device("cpu"))
+CPU = RankPlace(rank=0, world_size=1, device=torch.device("cpu"))
 
 
 @pytest.fixture(autouse=True)

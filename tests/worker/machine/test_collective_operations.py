@@ -15,7 +15,7 @@ from tests.factories import VERSIONS, cpu_task
 from tests.worker.forks import Forks
 from torchscale.config.choices import OPERATIONS
 from torchscale.launch.collect import collect_launch
-from torchscale.launch.judge import Ending, EndingKind
+from torchscale.launch.judge import EndingKind, LaunchEnding
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank, CollectivesResult
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.task import LaunchTask
@@ -112,7 +112,7 @@ def measured(forks: Forks, directory: Path, sweeps: Sequence[Sweep]) -> list[Lau
         arguments.append(f"{number},{sweep.spoiled},{sweep.place}")
     (world_size,) = {sweep.cell.world_size for sweep in sweeps}
     forks.run(directory / "script.py", *arguments, ranks=world_size)
-    ending = Ending(EndingKind.FINISHED, 0, "")
+    ending = LaunchEnding(EndingKind.FINISHED, 0, "")
     return [
         collect_launch(
             task,

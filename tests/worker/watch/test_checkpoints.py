@@ -168,7 +168,7 @@ train(1)
 
 
 def test_a_save_in_a_thread_is_no_time_of_the_step(forks: Forks, tmp_path: Path) -> None:
-    from torchscale.analysis.exchanges.events import Kind
+    from torchscale.analysis.exchanges.events import MomentKind
     from torchscale.features.watch.job.stream import Names, RankStream
 
     body = """
@@ -180,7 +180,7 @@ thread.start(); thread.join()
 
     assert save.steps == 2
     moments = RankStream(tmp_path / "job" / "ranks" / "0.0", Names()).read().moments
-    assert Kind.SAVE not in moments.kind
+    assert MomentKind.SAVE not in moments.kind
 
 
 def test_many_loads_keep_the_first_and_the_last(forks: Forks, tmp_path: Path) -> None:

@@ -80,25 +80,27 @@ def _run(directory: Path, extra: str = "", *, code: int = 0, program: str = PROG
 
 
 def test_a_program_of_one_process_leaves_its_steps(tmp_path: Path) -> None:
-    from torchscale.analysis.exchanges.events import Kind
+    from torchscale.analysis.exchanges.events import MomentKind
 
     folder = _run(tmp_path)
     facts = RankFacts.model_validate_json((folder / "rank.json").read_bytes())
     assert (facts.rank, facts.world_size, facts.state) == (0, 1, "ended")
     moments = RankStream(folder, Names()).read().moments
-    counts = {kind: int((moments.kind == kind).sum()) for kind in Kind}
-    assert counts[Kind.STEP] == counts[Kind.OPTIMIZER] == 32
-    assert counts[Kind.BACKWARD] == counts[Kind.BACKWARD_END] == 32
-    assert counts[Kind.DATA] == counts[Kind.DATA_END] == 34  # each epoch ends with a look for more
-    assert counts[Kind.SAVE] == counts[Kind.SAVE_END] == 2
-    assert counts[Kind.EVALUATION] == 2
+    counts = {kind: int((moments.kind == kind).sum()) for kind in MomentKind}
+    assert counts[MomentKind.STEP] == counts[MomentKind.OPTIMIZER] == 32
+    assert counts[MomentKind.BACKWARD] == counts[MomentKind.BACKWARD_END] == 32
+    assert (
+        counts[MomentKind.DATA] == counts[MomentKind.DATA_END] == 34
+    )  # each epoch ends with a look for more
+    assert counts[MomentKind.SAVE] == counts[MomentKind.SAVE_END] == 2
+    assert counts[MomentKind.EVALUATION] == 2
     RankUse.model_validate_json((folder / "lines.json").read_bytes())
 
 
 def test_a_program_that_ends_while_the_thread_writes_leaves_each_moment_once(
     tmp_path: Path,
 ) -> None:
-    from torchscale.analysis.exchanges.events import Kind
+    from torchscale.analysis.exchanges.events import MomentKind
 
     extra = """
 import threading
@@ -117,7 +119,7 @@ for _ in range(3):
 assert is_writing.wait(10)
 """
     moments = RankStream(_run(tmp_path, extra), Names()).read().moments
-    assert int((moments.kind == Kind.STEP).sum()) == 32 + 3
+    assert int((moments.kind == MomentKind.STEP).sum()) == 32 + 3
 
 
 def test_lengths_of_collectives_are_left_and_what_each_recorder_held(

@@ -7,7 +7,7 @@ import array
 import numpy as np
 import pytest
 
-from torchscale.analysis.exchanges.events import Kind, Moments
+from torchscale.analysis.exchanges.events import MomentKind, Moments
 from torchscale.worker.watch import marks
 from torchscale.worker.watch.marks import Marks
 
@@ -20,15 +20,15 @@ def test_what_is_noted_is_what_the_analysis_reads() -> None:
     packed = array.array("q", noted.take())
     moments = Moments.unpacked(np.frombuffer(packed, np.int64), noted.start_ns)
 
-    assert moments.kind.tolist() == [Kind.STEP, Kind.WAIT_END]
-    assert moments.at(Kind.STEP, 5).tolist() == moments.time[:1].tolist()
+    assert moments.kind.tolist() == [MomentKind.STEP, MomentKind.WAIT_END]
+    assert moments.at(MomentKind.STEP, 5).tolist() == moments.time[:1].tolist()
     assert 0 <= moments.time[0] - noted.start_ns < 1e9
 
 
 def test_kinds_have_the_numbers_that_the_analysis_knows() -> None:
-    numbers = {name: value for name, value in vars(marks).items() if name in Kind.__members__}
+    numbers = {name: value for name, value in vars(marks).items() if name in MomentKind.__members__}
 
-    assert numbers == {kind.name: kind.value for kind in Kind}
+    assert numbers == {kind.name: kind.value for kind in MomentKind}
 
 
 def test_each_moment_is_taken_once() -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from torchscale.worker.watch import clock, dump, sampler
-from torchscale.worker.watch.sampler import Sampler
+from torchscale.worker.watch.sampler import LineSampler
 
 
 def _is_at(monkeypatch: pytest.MonkeyPatch, frame: object) -> None:
@@ -21,7 +21,7 @@ def _is_at(monkeypatch: pytest.MonkeyPatch, frame: object) -> None:
 
 
 def test_the_users_line_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = Sampler()
+    looked = LineSampler()
     _is_at(monkeypatch, sys._getframe())
     looked.sample()
     ((file, _, function, called),) = looked.counts
@@ -30,7 +30,7 @@ def test_the_users_line_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_frame_that_was_just_left_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen on a busy machine with Python 3.11: it has no code any more."""
-    looked = Sampler()
+    looked = LineSampler()
     left = SimpleNamespace(f_code=None, f_lineno=None, f_back=sys._getframe())
     _is_at(monkeypatch, left)
     looked.sample()
@@ -40,7 +40,7 @@ def test_a_frame_that_was_just_left_is_skipped(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_thread_without_frames_counts_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = Sampler()
+    looked = LineSampler()
     _is_at(monkeypatch, None)
     looked.sample()
     looked.begin()
@@ -48,7 +48,7 @@ def test_a_thread_without_frames_counts_nowhere(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_shares_go_by_the_clock_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = Sampler()
+    looked = LineSampler()
     monkeypatch.setattr(looked, "_schedstat", SimpleNamespace(read=lambda: 7))
     monkeypatch.setattr(clock, "now_ns", lambda: 5)
     looked.sample()

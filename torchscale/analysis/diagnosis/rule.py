@@ -28,8 +28,8 @@ from torchscale.analysis.diagnosis.signals import (
     LinkProbe,
     Matrix,
     MicroBatchLengths,
-    Origin,
     Pauses,
+    SignalOrigin,
     Signals,
     SignalSeries,
     Windows,
@@ -50,7 +50,7 @@ Value_co = TypeVar("Value_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class Need(Generic[Value_co]):
+class RuleInput(Generic[Value_co]):
     """Something that rules are given.
 
     Attributes:
@@ -76,10 +76,10 @@ class DiagnosisRule:
     """
 
     kind: FindingKind
-    needs: tuple[Need[object], ...]
+    needs: tuple[RuleInput[object], ...]
     function: Callable[..., Judgement]
     where: tuple[Condition, ...] = ()
-    also: tuple[Need[object], ...] = ()
+    also: tuple[RuleInput[object], ...] = ()
 
     def applies_to(self, signals: Signals) -> bool:
         """Whether the rule is about such signals."""
@@ -104,22 +104,27 @@ class DiagnosisRule:
 @overload
 def rule(
     kind: FindingKind,
-    first: Need[A],
+    first: RuleInput[A],
     /,
     *,
     where: tuple[Condition, ...] = ...,
-    also: tuple[Need[object], ...] = ...,
+    also: tuple[RuleInput[object], ...] = ...,
 ) -> Callable[[Callable[[Signals, A], Judgement]], DiagnosisRule]: ...
 @overload
 def rule(
-    kind: FindingKind, first: Need[A], second: Need[B], /, *, where: tuple[Condition, ...] = ...
+    kind: FindingKind,
+    first: RuleInput[A],
+    second: RuleInput[B],
+    /,
+    *,
+    where: tuple[Condition, ...] = ...,
 ) -> Callable[[Callable[[Signals, A, B], Judgement]], DiagnosisRule]: ...
 @overload
 def rule(
     kind: FindingKind,
-    first: Need[A],
-    second: Need[B],
-    third: Need[C],
+    first: RuleInput[A],
+    second: RuleInput[B],
+    third: RuleInput[C],
     /,
     *,
     where: tuple[Condition, ...] = ...,
@@ -127,19 +132,19 @@ def rule(
 @overload
 def rule(
     kind: FindingKind,
-    first: Need[A],
-    second: Need[B],
-    third: Need[C],
-    fourth: Need[D],
+    first: RuleInput[A],
+    second: RuleInput[B],
+    third: RuleInput[C],
+    fourth: RuleInput[D],
     /,
     *,
     where: tuple[Condition, ...] = ...,
 ) -> Callable[[Callable[[Signals, A, B, C, D], Judgement]], DiagnosisRule]: ...
 def rule(
     kind: FindingKind,
-    *needs: Need[object],
+    *needs: RuleInput[object],
     where: tuple[Condition, ...] = (),
-    also: tuple[Need[object], ...] = (),
+    also: tuple[RuleInput[object], ...] = (),
 ) -> Callable[[Callable[..., Judgement]], DiagnosisRule]:
     """Makes a rule of a function; the arguments are the attributes of :class:`DiagnosisRule`."""
 
@@ -182,7 +187,7 @@ def has_lengths(signals: Signals) -> bool:
 def in_host_memory(signals: Signals) -> bool:
     """Whether a launch held its tensors in host memory: for rules about the host's allocator, which
     a recording does not know of."""
-    return not signals.on_device and signals.origin is Origin.LAUNCH
+    return not signals.on_device and signals.origin is SignalOrigin.LAUNCH
 
 
 def _exposed_quantiles(signals: Signals) -> tuple[float, float] | None:
@@ -197,44 +202,66 @@ def _memory_counts(signals: Signals) -> tuple[int | None, float | None] | None:
     return signals.allocation_retries, signals.page_faults
 
 
-EARLIER: Need[Earlier] = Need("findings", lambda _, earlier: earlier)
-COMPUTE: Need[Matrix] = Need("each rank's compute time per step", lambda it, _: it.compute)
-WAIT: Need[Matrix] = Need("waits at collectives, compared over ranks", lambda it, _: it.wait)
-BLAME: Need[SignalSeries] = Need("which rank arrives last", lambda it, _: it.blame)
-DATA_WAIT: Need[Matrix] = Need("waits for data", lambda it, _: it.data_wait)
-PAUSES: Need[Pauses] = Need(f"at least {MIN_COMPARED} steps, one by one", lambda it, _: it.pauses)
-WINDOWS: Need[Windows] = Need(
+EARLIER: RuleInput[Earlier] = RuleInput("findings", lambda _, earlier: earlier)
+COMPUTE: RuleInput[Matrix] = RuleInput(
+    "each rank's compute time per step", lambda it, _: it.compute
+)
+WAIT: RuleInput[Matrix] = RuleInput(
+    "waits at collectives, compared over ranks", lambda it, _: it.wait
+)
+BLAME: RuleInput[SignalSeries] = RuleInput("which rank arrives last", lambda it, _: it.blame)
+DATA_WAIT: RuleInput[Matrix] = RuleInput("waits for data", lambda it, _: it.data_wait)
+PAUSES: RuleInput[Pauses] = RuleInput(
+    f"at least {MIN_COMPARED} steps, one by one", lambda it, _: it.pauses
+)
+WINDOWS: RuleInput[Windows] = RuleInput(
     f"each rank's compute time over at least {MIN_COMPARED} steps, one by one",
     lambda it, _: it.windows,
 )
-BUCKET_BYTES: Need[tuple[int, ...]] = Need("bucket sizes", lambda it, _: it.bucket_bytes)
-PROBE: Need[LinkProbe] = Need("all-reduces timed with nothing else running", lambda it, _: it.probe)
-TRANSFER: Need[SignalSeries] = Need("exposed communication", lambda it, _: it.transfer)
-EXPOSED: Need[SignalSeries] = Need("exposed communication", lambda it, _: it.exposed)
-LINK_RATE: Need[float] = Need("the link's rated bandwidth", lambda it, _: it.link_bytes_per_second)
-EXPOSED_QUANTILES: Need[tuple[float, float]] = Need(
+BUCKET_BYTES: RuleInput[tuple[int, ...]] = RuleInput("bucket sizes", lambda it, _: it.bucket_bytes)
+PROBE: RuleInput[LinkProbe] = RuleInput(
+    "all-reduces timed with nothing else running", lambda it, _: it.probe
+)
+TRANSFER: RuleInput[SignalSeries] = RuleInput("exposed communication", lambda it, _: it.transfer)
+EXPOSED: RuleInput[SignalSeries] = RuleInput("exposed communication", lambda it, _: it.exposed)
+LINK_RATE: RuleInput[float] = RuleInput(
+    "the link's rated bandwidth", lambda it, _: it.link_bytes_per_second
+)
+EXPOSED_QUANTILES: RuleInput[tuple[float, float]] = RuleInput(
     f"exposed communication of at least {MIN_COMPARED} steps",
     lambda it, _: _exposed_quantiles(it),
 )
 """Median and 95 % quantile."""
-HOST_BOUND: Need[SignalSeries] = Need(
+HOST_BOUND: RuleInput[SignalSeries] = RuleInput(
     "when work was handed to the device", lambda it, _: it.host_bound
 )
-READBACKS: Need[float] = Need("values read back from the device", lambda it, _: it.readbacks)
-READBACK_WAIT: Need[float] = Need("the host's waits for the device", lambda it, _: it.readback_wait)
-PAGEABLE: Need[float] = Need("the memory that copies go from and to", lambda it, _: it.pageable)
-COPIES: Need[tuple[CopyUse, ...]] = Need("copies by the device", lambda it, _: it.copies)
-THROTTLED: Need[tuple[tuple[str, ...], ...]] = Need(
+READBACKS: RuleInput[float] = RuleInput(
+    "values read back from the device", lambda it, _: it.readbacks
+)
+READBACK_WAIT: RuleInput[float] = RuleInput(
+    "the host's waits for the device", lambda it, _: it.readback_wait
+)
+PAGEABLE: RuleInput[float] = RuleInput(
+    "the memory that copies go from and to", lambda it, _: it.pageable
+)
+COPIES: RuleInput[tuple[CopyUse, ...]] = RuleInput("copies by the device", lambda it, _: it.copies)
+THROTTLED: RuleInput[tuple[tuple[str, ...], ...]] = RuleInput(
     "reasons for lowered clocks", lambda it, _: it.throttled
 )
-MICRO_BATCHES: Need[MicroBatchLengths] = Need(
+MICRO_BATCHES: RuleInput[MicroBatchLengths] = RuleInput(
     "the compute of each micro-batch, between sends and receives whose partners are known",
     lambda it, _: it.micro_batch_lengths,
 )
-MEMORY_COUNTS: Need[tuple[int | None, float | None]] = Need(
+MEMORY_COUNTS: RuleInput[tuple[int | None, float | None]] = RuleInput(
     "allocation retries, page faults", lambda it, _: _memory_counts(it)
 )
 """One of them may be missing."""
-EXPERTS: Need[ExpertLoad] = Need("tokens of each rank's experts", lambda it, _: it.experts)
-LENGTHS: Need[LengthLoad] = Need("lengths of each rank's samples", lambda it, _: it.lengths)
-FETCHED_MEMORY: Need[FetchedMemory] = Need("minor page faults", lambda it, _: it.fetched_memory)
+EXPERTS: RuleInput[ExpertLoad] = RuleInput(
+    "tokens of each rank's experts", lambda it, _: it.experts
+)
+LENGTHS: RuleInput[LengthLoad] = RuleInput(
+    "lengths of each rank's samples", lambda it, _: it.lengths
+)
+FETCHED_MEMORY: RuleInput[FetchedMemory] = RuleInput(
+    "minor page faults", lambda it, _: it.fetched_memory
+)

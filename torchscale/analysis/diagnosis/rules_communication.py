@@ -27,7 +27,7 @@ from torchscale.analysis.diagnosis.shared import (
 from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
     LinkProbe,
-    Origin,
+    SignalOrigin,
     Signals,
     SignalSeries,
 )
@@ -125,7 +125,7 @@ def exposed_communication(signals: Signals, transfer: SignalSeries, earlier: Ear
     cost -= sum(finding.cost_seconds for finding in earlier if finding.kind in causes)
     if cost < EXPOSED_FLOOR * signals.step_seconds:
         return None
-    gradients = signals.origin is Origin.LAUNCH or signals.bucket_bytes is not None
+    gradients = signals.origin is SignalOrigin.LAUNCH or signals.bucket_bytes is not None
     what = "synchronizing gradients" if gradients else "communication"
     evidence = [f"over {signals.steps} steps" if signals.steps else "over the whole recording"]
     if signals.overlap is not None:

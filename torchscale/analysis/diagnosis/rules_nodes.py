@@ -21,7 +21,7 @@ from torchscale.analysis.diagnosis.rules_straggler import (
     ESTIMATED_FLOOR,
     straggler,
 )
-from torchscale.analysis.diagnosis.signals import Matrix, Origin, Signals, SignalSeries
+from torchscale.analysis.diagnosis.signals import Matrix, SignalOrigin, Signals, SignalSeries
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.util.units import format_seconds
 
@@ -59,7 +59,7 @@ def straggling_node(signals: Signals, compute: Matrix) -> Judgement:
         f"their compute takes {format_seconds(float(mine.mean()))} a step, that of the others "
         f"{format_seconds(others)}"
     )
-    if signals.origin is Origin.LENGTHS:
+    if signals.origin is SignalOrigin.LENGTHS:
         about = "about " if signals.estimated_share >= ESTIMATED_FLOOR else ""
         how = f"the others wait {about}{format_seconds(judgement.cost_seconds)} a step for them"
     return judgement.model_copy(

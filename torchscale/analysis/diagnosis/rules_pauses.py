@@ -13,7 +13,7 @@ from torchscale.analysis.diagnosis.shared import (
     high_if,
     percent,
 )
-from torchscale.analysis.diagnosis.signals import Origin, Pauses, Signals
+from torchscale.analysis.diagnosis.signals import Pauses, SignalOrigin, Signals
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_seconds
 
@@ -70,7 +70,11 @@ def pauses(signals: Signals, pauses: Pauses) -> Judgement:
             "call gc.freeze() after set-up and collect at a fixed interval on all ranks together"
         )
     confidence = high_if(certain and (by_collection or most >= CERTAIN_PAUSES), Confidence.MEDIUM)
-    if signals.on_device and signals.origin in (Origin.JOB, Origin.LENGTHS) and not by_collection:
+    if (
+        signals.on_device
+        and signals.origin in (SignalOrigin.JOB, SignalOrigin.LENGTHS)
+        and not by_collection
+    ):
         confidence = Confidence.LOW
         evidence.append("by the host's steps: its wait for a device that is far behind looks alike")
     return Finding(

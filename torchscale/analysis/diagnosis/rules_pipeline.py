@@ -35,7 +35,7 @@ from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
     Matrix,
     MicroBatchLengths,
-    Origin,
+    SignalOrigin,
     Signals,
     SignalSeries,
     Windows,
@@ -282,7 +282,7 @@ def _compared(signals: Signals, compute: Matrix | None) -> _Compared | str:
         )
     if max(signals.steps, signals.collectives or 0) < MIN_COMPARED:
         return f"fewer than {MIN_COMPARED} steps or collectives"
-    if signals.origin is Origin.LAUNCH and signals.windows is None:
+    if signals.origin is SignalOrigin.LAUNCH and signals.windows is None:
         return (
             f"fewer than {MIN_COMPARED} steps, or a record without the windows of steps that show "
             "each rank's compute"
@@ -297,7 +297,9 @@ def _compared(signals: Signals, compute: Matrix | None) -> _Compared | str:
 def _forward_only(signals: Signals) -> bool:
     """Copies of a stage reduce gradients within their last backward pass, as far as a launch can
     tell."""
-    return signals.origin is Origin.LAUNCH and any(len(stage) > 1 for stage in signals.stages or ())
+    return signals.origin is SignalOrigin.LAUNCH and any(
+        len(stage) > 1 for stage in signals.stages or ()
+    )
 
 
 def _work(signals: Signals, windows: Windows) -> Windows:

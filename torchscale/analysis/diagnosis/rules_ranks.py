@@ -32,7 +32,7 @@ from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
     LengthLoad,
     Matrix,
-    Origin,
+    SignalOrigin,
     Signals,
     SignalSeries,
 )
@@ -107,7 +107,7 @@ def input_pipeline(signals: Signals, data: Matrix) -> Judgement:
 def _waiting_for(signals: Signals, row: int) -> float:
     """Seconds a step that the others wait for a rank of a watched job on devices; infinite
     elsewhere, where what a rank waits for data is what it is late."""
-    if signals.origin is not Origin.LENGTHS or signals.wait is None or signals.blame is None:
+    if signals.origin is not SignalOrigin.LENGTHS or signals.wait is None or signals.blame is None:
         return float("inf")
     waits = float(signals.mean(signals.wait).sum())
     return float(signals.blame[row]) * waits / (len(signals.ranks) - 1)
@@ -116,7 +116,7 @@ def _waiting_for(signals: Signals, row: int) -> float:
 def _is_hosts_alone(signals: Signals) -> bool:
     """Whether it is the host of a device that was seen to wait, and nothing tells whether the device
     did."""
-    return signals.on_device and signals.origin is Origin.JOB
+    return signals.on_device and signals.origin is SignalOrigin.JOB
 
 
 def _data_doubt(signals: Signals) -> list[str]:

@@ -28,7 +28,13 @@ from torchscale.analysis.diagnosis.shared import (
     medians_of_others,
     percent,
 )
-from torchscale.analysis.diagnosis.signals import Matrix, Origin, Signals, SignalSeries, Windows
+from torchscale.analysis.diagnosis.signals import (
+    Matrix,
+    SignalOrigin,
+    Signals,
+    SignalSeries,
+    Windows,
+)
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 
@@ -180,7 +186,7 @@ def _confidence(spells: Spells) -> Confidence:
 def _measure_longer(signals: Signals, spells: Spells) -> str:
     if spells.count >= CERTAIN_SPELLS:
         return ""
-    again = "record" if signals.origin is Origin.TRACE else "measure"
+    again = "record" if signals.origin is SignalOrigin.TRACE else "measure"
     return f"; {again} longer first: {spells.count} spells can be disturbances that passed"
 
 

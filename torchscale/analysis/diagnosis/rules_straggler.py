@@ -32,7 +32,7 @@ from torchscale.analysis.diagnosis.shared import (
 )
 from torchscale.analysis.diagnosis.signals import (
     Matrix,
-    Origin,
+    SignalOrigin,
     Signals,
     SignalSeries,
 )
@@ -69,16 +69,16 @@ windows are not independent, parts of a run are nearly so, and with twelve of th
 ESTIMATED_FLOOR = 0.1
 """Share of waits that is an estimate, from which on it is told: less is within their interval."""
 _OWN = {
-    Origin.LAUNCH: "compute time",
-    Origin.JOB: "own time (all but waits, transfers and loading)",
-    Origin.TRACE: "own time (all but waits, transfers and loading)",
+    SignalOrigin.LAUNCH: "compute time",
+    SignalOrigin.JOB: "own time (all but waits, transfers and loading)",
+    SignalOrigin.TRACE: "own time (all but waits, transfers and loading)",
 }
 """What ``Signals.compute`` is, by where the signals are from: a recording's includes host code
 between operators, which its table of ranks has apart."""
 _APART = {
-    Origin.LAUNCH: "without gradient synchronization",
-    Origin.JOB: "while no collective is under way",
-    Origin.TRACE: "while no collective transfers",
+    SignalOrigin.LAUNCH: "without gradient synchronization",
+    SignalOrigin.JOB: "while no collective is under way",
+    SignalOrigin.TRACE: "while no collective transfers",
 }
 """When a rank's compute is undisturbed by communication, by where the signals are from."""
 
@@ -121,7 +121,7 @@ def straggler(
     rank = signals.ranks[row]
     slow_rank = SlowRank(row, tuple(np.delete(np.arange(len(compute)), row).tolist()), mean)
     late = _Late(row, format_percent(float(blame[row]), 0), mean, half or 0.0)
-    if signals.origin is Origin.LENGTHS:
+    if signals.origin is SignalOrigin.LENGTHS:
         summary, excess_evidence = _by_lengths(signals, late, wait)
     else:
         summary, excess_evidence = _by_own_time(signals, late, float(means[row]), typical)
@@ -196,7 +196,7 @@ def _by_own_time(signals: Signals, late: _Late, mine: float, typical: float) -> 
 def _is_explained(signals: Signals, late: float, cost: float, late_data: float) -> bool:
     """Whether late data is why a rank is late; seconds a step. By lengths it is late for whatever
     reason, and elsewhere by what it does beside loading."""
-    if signals.origin is Origin.LENGTHS:
+    if signals.origin is SignalOrigin.LENGTHS:
         return late_data >= EXPLAINED_SHARE * cost
     return late < EXPLAINED_SHARE * late_data
 
@@ -231,7 +231,7 @@ def _has_blame(blame: SignalSeries, row: int) -> bool:
 
 def _record_again(signals: Signals) -> str:
     seconds = signals.steps * signals.step_seconds
-    if signals.origin is not Origin.TRACE or seconds >= LASTING_SECONDS:
+    if signals.origin is not SignalOrigin.TRACE or seconds >= LASTING_SECONDS:
         return ""
     return (
         f"; record again first: {format_seconds(seconds)} cannot tell a slow rank from a passing "
@@ -273,7 +273,7 @@ def _doubt(
             f"rank {rank} is slower by itself, but not steadily: {parts} a step from quarter to "
             "quarter"
         )
-    if quiet is None and unsynchronized is None and signals.origin is Origin.LAUNCH:
+    if quiet is None and unsynchronized is None and signals.origin is SignalOrigin.LAUNCH:
         return (
             "no window without gradient synchronization was measured to check each rank's compute"
         )
@@ -293,11 +293,11 @@ def _doubt(
 
 
 def _quiet_evidence(signals: Signals, quiet: _Undisturbed | None) -> list[str]:
-    if quiet is None or not quiet.slower or signals.origin is Origin.TRACE:
+    if quiet is None or not quiet.slower or signals.origin is SignalOrigin.TRACE:
         return []
     where = "forward pass and optimizer, while no gradient is in transfer"
-    if signals.origin is Origin.JOB:
-        where = _APART[Origin.JOB]
+    if signals.origin is SignalOrigin.JOB:
+        where = _APART[SignalOrigin.JOB]
     return [f"{where}: {format_seconds(quiet.mine)} against {format_seconds(quiet.others)} a step"]
 
 

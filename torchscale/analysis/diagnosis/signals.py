@@ -23,7 +23,7 @@ MIN_COMPARED = 20
 15 or more in 4 % of cases, of fewer flips more often."""
 
 
-class Origin(Enum):
+class SignalOrigin(Enum):
     """Where signals come from."""
 
     LAUNCH = "always-on signals"
@@ -266,7 +266,7 @@ class Signals:
         hosts: Machine of each rank, in the order of rows.
     """
 
-    origin: Origin
+    origin: SignalOrigin
     ranks: tuple[int, ...]
     step_seconds: float
     steps: int

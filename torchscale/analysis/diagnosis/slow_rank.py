@@ -8,11 +8,11 @@ from enum import Enum
 import numpy as np
 
 from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
-from torchscale.analysis.diagnosis.signals import Origin, Signals, SignalSeries
+from torchscale.analysis.diagnosis.signals import SignalOrigin, Signals, SignalSeries
 from torchscale.util.units import format_percent, format_seconds
 
 
-class Place(Enum):
+class SlowPart(Enum):
     """What takes longer on a slow rank."""
 
     HOST = "host code"
@@ -35,11 +35,11 @@ class SlowRank:
     peers: tuple[int, ...]
     excess: float
 
-    def place(self, signals: Signals) -> Place:
+    def place(self, signals: Signals) -> SlowPart:
         """Where more than half of the excess is."""
         if self._exceeds(signals.host_bound):
-            return Place.HOST
-        return Place.WORK if self._exceeds(signals.busy) else Place.UNKNOWN
+            return SlowPart.HOST
+        return SlowPart.WORK if self._exceeds(signals.busy) else SlowPart.UNKNOWN
 
     def where(self, signals: Signals) -> str:
         """``its operators take 46 % longer than the others'``: the times are those of the table of
@@ -61,7 +61,7 @@ class SlowRank:
         """What to look at; ``peers`` are whom to compare the rank with, such as ``the others``."""
         rank = signals.ranks[self.row]
         place = self.place(signals)
-        if place is Place.HOST:
+        if place is SlowPart.HOST:
             return (
                 f"look at what rank {rank}'s process does between operators: Python code that only "
                 "this rank runs (logging, checks, metrics), loading and preparing data, garbage "
@@ -79,7 +79,7 @@ class SlowRank:
             f"compare rank {rank}'s cores with {peers} (other processes, frequency, number of "
             f"threads, NUMA binding) and {share}"
         )
-        if place is Place.WORK or signals.origin is Origin.TRACE:
+        if place is SlowPart.WORK or signals.origin is SignalOrigin.TRACE:
             return look
         return f"{look}; torchscale profile tells operators from Python code"
 

@@ -17,7 +17,7 @@ NO_LENGTH = -1
 _KIND_BITS, _SHIFT = 5, 8
 
 
-class Kind(IntEnum):
+class MomentKind(IntEnum):
     """What a moment is; the numbers are those of the collector's files."""
 
     STEP = 0
@@ -45,7 +45,7 @@ class Moments:
 
     Attributes:
         time: When.
-        kind: :class:`Kind` of each.
+        kind: :class:`MomentKind` of each.
         detail: Of steps, the number of the optimizer.
     """
 
@@ -62,14 +62,14 @@ class Moments:
         detail = packed >> _KIND_BITS & (1 << _SHIFT - _KIND_BITS) - 1
         return cls((packed >> _SHIFT) + start_ns, kind, detail)
 
-    def at(self, kind: Kind, detail: int | None = None) -> Times:
+    def at(self, kind: MomentKind, detail: int | None = None) -> Times:
         """When one kind was noted."""
         chosen = self.kind == kind
         if detail is not None:
             chosen &= self.detail == detail
         return np.asarray(self.time[chosen])
 
-    def between(self, begin: Kind, end: Kind) -> IntervalSet:
+    def between(self, begin: MomentKind, end: MomentKind) -> IntervalSet:
         """The union of what lies between pairs of two kinds; pairs may be nested. A begin without
         an end is left out."""
         chosen = (self.kind == begin) | (self.kind == end)
@@ -87,7 +87,7 @@ class Moments:
     @property
     def evaluations(self) -> IntervalSet:
         """From each switch to evaluation to the next one to training."""
-        begins, ends = self.at(Kind.EVALUATION), self.at(Kind.TRAINING)
+        begins, ends = self.at(MomentKind.EVALUATION), self.at(MomentKind.TRAINING)
         place = np.searchsorted(ends, begins)
         closed = place < len(ends)
         return IntervalSet(begins[closed], ends[place[closed]])
@@ -120,7 +120,7 @@ class Calls:
 
 
 @dataclass(frozen=True)
-class Lengths:
+class CollectiveDurations:
     """How long collectives of a rank took on the device, in the order in which that became known.
 
     Attributes:
@@ -149,7 +149,7 @@ class Lengths:
         found[has] = duration[place[has]]
         return found
 
-    def of_calls_after(self, dropped: Calls) -> Lengths:
+    def of_calls_after(self, dropped: Calls) -> CollectiveDurations:
         """Without those of calls that are not held any more."""
         if not len(self.sequence) or not len(dropped):
             return self
@@ -157,7 +157,7 @@ class Lengths:
         gone = np.isin(
             self.sequence * stride + self.group, dropped.sequence * stride + dropped.group
         )
-        return Lengths(self.sequence[~gone], self.group[~gone], self.duration[~gone])
+        return CollectiveDurations(self.sequence[~gone], self.group[~gone], self.duration[~gone])
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class CoreTime:
 
 
 _NOTHING = np.zeros(0, np.int64)
-NO_LENGTHS = Lengths(_NOTHING, _NOTHING, _NOTHING)
+NO_LENGTHS = CollectiveDurations(_NOTHING, _NOTHING, _NOTHING)
 """Of a job whose collectives are not timed."""
 
 
@@ -192,4 +192,4 @@ class RankEvents:
     moments: Moments
     calls: Calls
     core_time: CoreTime
-    lengths: Lengths = NO_LENGTHS
+    lengths: CollectiveDurations = NO_LENGTHS

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.step_windows import RARE_SHARE
 from torchscale.analysis.exchanges.arrivals import Arrivals
-from torchscale.analysis.exchanges.events import Kind, Moments, RankEvents, Times
+from torchscale.analysis.exchanges.events import MomentKind, Moments, RankEvents, Times
 from torchscale.analysis.stats.intervals import IntervalSet, union
 
 Matrix = NDArray[np.float64]
@@ -52,7 +52,7 @@ class WaitsBy(Enum):
 
 
 @dataclass(frozen=True)
-class StepTimes:
+class JobSteps:
     """Steps of all ranks; seconds, a row a rank and a column a step.
 
     Attributes:
@@ -128,7 +128,7 @@ class StepTimes:
 
 
 TIMES = tuple(
-    item.name for item in fields(StepTimes) if item.name not in ("first", "end_ns", "waits_by")
+    item.name for item in fields(JobSteps) if item.name not in ("first", "end_ns", "waits_by")
 )
 """Names of the matrices."""
 
@@ -156,7 +156,7 @@ def step_times(
     arrivals: Sequence[Arrivals],
     edges: Sequence[Times],
     first: int,
-) -> tuple[StepTimes, tuple[Waited, ...]]:
+) -> tuple[JobSteps, tuple[Waited, ...]]:
     """The steps between ``edges``, and all that ranks were blocked for.
 
     Args:
@@ -169,14 +169,14 @@ def step_times(
     table = host_steps(ranks, blocked, edges)
     for waits, edge in zip(blocked, edges, strict=True):
         _add_blame(table["blame"], waits, edge)
-    steps = StepTimes(first=first, end_ns=edges[0][1:], waits_by=WaitsBy.CALLS, **table)
+    steps = JobSteps(first=first, end_ns=edges[0][1:], waits_by=WaitsBy.CALLS, **table)
     return steps, tuple(blocked)
 
 
 def host_steps(
     ranks: Sequence[RankEvents], blocked: Sequence[Waited], edges: Sequence[Times]
 ) -> dict[str, Matrix]:
-    """What the hosts noted, by the names of :class:`StepTimes`; nobody is blamed."""
+    """What the hosts noted, by the names of :class:`JobSteps`; nobody is blamed."""
     shape = (len(ranks), len(edges[0]) - 1)
     table = {name: np.zeros(shape) for name in TIMES}
     for row, (rank, waits, edge) in enumerate(zip(ranks, blocked, edges, strict=True)):
@@ -196,9 +196,9 @@ def _moving_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _rank_steps(rank: RankEvents, waits: Waited, edge: Times) -> dict[str, Matrix]:
     begin, finish = edge[:-1], edge[1:]
-    data = rank.moments.between(Kind.DATA, Kind.DATA_END)
-    collector = rank.moments.between(Kind.DRAIN, Kind.DRAIN_END)
-    collection = rank.moments.between(Kind.COLLECTION, Kind.COLLECTION_END)
+    data = rank.moments.between(MomentKind.DATA, MomentKind.DATA_END)
+    collector = rank.moments.between(MomentKind.DRAIN, MomentKind.DRAIN_END)
+    collection = rank.moments.between(MomentKind.COLLECTION, MomentKind.COLLECTION_END)
     blocked = IntervalSet(waits.start, waits.end)
     idle = union([data, collector, blocked])
     under_way = union([_under_way(rank, waits, finish), idle])
@@ -206,7 +206,7 @@ def _rank_steps(rank: RankEvents, waits: Waited, edge: Times) -> dict[str, Matri
     parts = {
         "data": data,
         "collection": collection,
-        "saving": rank.moments.between(Kind.SAVE, Kind.SAVE_END),
+        "saving": rank.moments.between(MomentKind.SAVE, MomentKind.SAVE_END),
         "evaluating": rank.moments.evaluations,
         "collector": collector,
         "wait": IntervalSet(waits.start, waits.until),
@@ -219,7 +219,7 @@ def _rank_steps(rank: RankEvents, waits: Waited, edge: Times) -> dict[str, Matri
     }
     wall = np.asarray((finish - begin) * _NS, np.float64)
     steps["wall"] = wall
-    passes = np.searchsorted(rank.moments.at(Kind.BACKWARD), edge)
+    passes = np.searchsorted(rank.moments.at(MomentKind.BACKWARD), edge)
     steps["delayed"] = rank.core_time.within(begin, finish) * _NS
     steps["passes"] = np.diff(passes).astype(np.float64)
     steps["own"] = wall - idle.within(begin, finish) * _NS
@@ -229,7 +229,7 @@ def _rank_steps(rank: RankEvents, waits: Waited, edge: Times) -> dict[str, Matri
 
 def _blocked(rank: RankEvents, arrivals: Arrivals) -> Waited:
     """When the rank was blocked, and until when for others."""
-    noted = rank.moments.between(Kind.WAIT, Kind.WAIT_END)
+    noted = rank.moments.between(MomentKind.WAIT, MomentKind.WAIT_END)
     tails = _tails(rank, noted)
     order = np.argsort(np.concatenate([noted.start, tails.start]), kind="stable")
     start = np.concatenate([noted.start, tails.start])[order]
@@ -266,8 +266,8 @@ def _batches(called: Times, start: Times) -> tuple[NDArray[np.int64], NDArray[np
 def _tails(rank: RankEvents, noted: IntervalSet) -> IntervalSet:
     """From the last call in each backward pass under DistributedDataParallel to its end; none where
     a wait was noted meanwhile."""
-    replicated = rank.moments.at(Kind.REPLICATED)
-    passes = rank.moments.between(Kind.BACKWARD, Kind.BACKWARD_END)
+    replicated = rank.moments.at(MomentKind.REPLICATED)
+    passes = rank.moments.between(MomentKind.BACKWARD, MomentKind.BACKWARD_END)
     if not len(replicated) or not len(passes.start) or not len(rank.calls):
         return IntervalSet(passes.start[:0], passes.end[:0])
     place = np.searchsorted(rank.calls.time, passes.end, side="right") - 1
@@ -306,8 +306,8 @@ def _add_blame(blame: Matrix, waits: Waited, edge: Times) -> None:
 
 def step_edges(moments: Moments) -> Times:
     """When steps ended: those of the optimizer that ended first, which every iteration has."""
-    steps = moments.kind == Kind.STEP
+    steps = moments.kind == MomentKind.STEP
     if not steps.any():
         return np.asarray(moments.time[:0])
     first = int(moments.detail[steps][0])
-    return moments.at(Kind.STEP, first)
+    return moments.at(MomentKind.STEP, first)

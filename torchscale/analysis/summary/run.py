@@ -23,7 +23,7 @@ from torchscale.analysis.summary.machine import (
 )
 from torchscale.analysis.summary.physics import impossible
 from torchscale.analysis.training.decomposition import decompose
-from torchscale.analysis.training.roofline import StepTimes, compute_figures, find_peak
+from torchscale.analysis.training.roofline import MeanStepTimes, compute_figures, find_peak
 from torchscale.analysis.training.scaling import efficiencies
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.machine_sections import HardwareSettings
@@ -203,7 +203,7 @@ def _compute(
     if hardware is not None:
         ceilings, count = hardware.figures, hardware.cell.world_size
     phases = figures.phases
-    times = StepTimes(
+    times = MeanStepTimes(
         step=figures.step_mean,
         data_wait=phases.data_wait,
         passes=(phases.forward or 0.0) + (phases.backward or 0.0),

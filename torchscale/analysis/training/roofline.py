@@ -24,7 +24,7 @@ of products are smaller than bf16."""
 
 
 @dataclass(frozen=True)
-class StepTimes:
+class MeanStepTimes:
     """Mean seconds of a step and of its parts, as measured; ``sync`` is ``None`` where backward
     contains it."""
 
@@ -63,7 +63,7 @@ def find_peak(
 def compute_figures(
     cell: TrainingCell,
     flops: FlopCount,
-    times: StepTimes,
+    times: MeanStepTimes,
     *,
     peak: Peak | None,
     hardware: HardwareFigures | None,
@@ -140,7 +140,7 @@ def _roof(
     return products, "compute"
 
 
-def _bound(times: StepTimes, side: Bound | None, headroom: float | None) -> Bound | None:
+def _bound(times: MeanStepTimes, side: Bound | None, headroom: float | None) -> Bound | None:
     """The largest part of the step; where that is the passes, the side of the ridge, unless they
     are far below it."""
     parts = {

@@ -15,8 +15,8 @@ from torchscale.analysis.diagnosis.signals import (
     LengthLoad,
     LinkProbe,
     Matrix,
-    Origin,
     Pauses,
+    SignalOrigin,
     Signals,
     SignalSeries,
     Windows,
@@ -338,7 +338,7 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
     if digest.length_seconds is not None:
         compute = compute - np.array(digest.length_seconds)
     signals = Signals(
-        origin=Origin.LAUNCH,
+        origin=SignalOrigin.LAUNCH,
         ranks=tuple(rank.rank for rank in ranks),
         step_seconds=mean_step_seconds(result),
         steps=result.measured_steps,

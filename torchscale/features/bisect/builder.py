@@ -26,7 +26,7 @@ from torchscale.features.bisect.contents import (
     packages_of,
 )
 from torchscale.features.bisect.disk import Disk
-from torchscale.features.bisect.environment import Environment
+from torchscale.features.bisect.environment import ProgramEnvironment
 from torchscale.features.bisect.overlay import add_torchscale, link_torchscale
 from torchscale.schema.base import Frozen
 from torchscale.store.lock import locked_folder
@@ -132,7 +132,7 @@ class Builder:
         self._timeout_seconds = timeout_seconds
         self._uv = installed_program("uv")
 
-    def directory(self, environment: Environment) -> Path:
+    def directory(self, environment: ProgramEnvironment) -> Path:
         """Where an environment is or would be: by what is in it, where it comes from, and this
         Python."""
         origin = (
@@ -142,14 +142,14 @@ class Builder:
             interpreter(),
             *(["torchscale"] if self._sources.with_torchscale else []),
         )
-        return self._cache / "environments" / Environment(requirements=origin).digest
+        return self._cache / "environments" / ProgramEnvironment(requirements=origin).digest
 
-    def is_built(self, environment: Environment) -> bool:
+    def is_built(self, environment: ProgramEnvironment) -> bool:
         """Whether the cache has it, as it was built."""
         return isinstance(self._read(self.directory(environment)), _Complete)
 
     def build(
-        self, environment: Environment, cancelled: Callable[[], bool] = lambda: False
+        self, environment: ProgramEnvironment, cancelled: Callable[[], bool] = lambda: False
     ) -> Built:
         """Build it, unless the cache has it as it was built.
 
@@ -185,7 +185,7 @@ class Builder:
     def _build(
         self,
         directory: Path,
-        environment: Environment,
+        environment: ProgramEnvironment,
         misfit: _Misfit,
         cancelled: Callable[[], bool],
     ) -> Built:

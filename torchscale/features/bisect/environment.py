@@ -11,7 +11,7 @@ _DIGEST_CHARACTERS = 12
 """Of a hexadecimal digest: environments of one cache are not mistaken for each other."""
 
 
-class Environment(Frozen):
+class ProgramEnvironment(Frozen):
     """One set of factors. Without requirements it is the user's own Python, in which nothing is
     installed."""
 
@@ -33,7 +33,7 @@ class Candidate(Frozen):
     """An environment of a bisection, and what people call it."""
 
     label: str
-    environment: Environment
+    environment: ProgramEnvironment
 
 
 class Factor(Frozen):

@@ -58,7 +58,7 @@ class Launched:
 
 
 @dataclass(frozen=True)
-class Cost:
+class LogInterval:
     """An interval of the logarithm of a ratio, which holds together with all others."""
 
     log: float
@@ -76,7 +76,7 @@ class Cost:
         return math.expm1(self.low), math.expm1(self.high)
 
 
-class Evidence:
+class BisectionEvidence:
     """All launches so far against all answers.
 
     Attributes:
@@ -114,7 +114,7 @@ class Evidence:
         """The probability that an environment is slower than the first."""
         return share_of_slow(self.hypotheses, self.shares, environment)
 
-    def cost(self, hypothesis: Hypothesis, effect: int = 0) -> Cost:
+    def cost(self, hypothesis: Hypothesis, effect: int = 0) -> LogInterval:
         """One of the costs of an answer, if it is the true one."""
         logs = self._surfaces[self.hypotheses.index(hypothesis)]
         costs, prior = self._costs(logs.ndim)
@@ -283,19 +283,19 @@ def _costs(points: int, least: float) -> tuple[Array, Array]:
     return costs, density / density.sum()
 
 
-def _interval(costs: Array, logs: Array, bound: float) -> Cost:
+def _interval(costs: Array, logs: Array, bound: float) -> LogInterval:
     """The costs whose likelihood is above the bound; ends between points are interpolated."""
     best = int(logs.argmax())
     inside = np.flatnonzero(logs > bound)
     if not len(inside):
-        return Cost(float(costs[best]), float(costs[best]), float(costs[best]))
+        return LogInterval(float(costs[best]), float(costs[best]), float(costs[best]))
     low, high = int(inside[0]), int(inside[-1])
     ends = [float(costs[low]), float(costs[high])]
     if low > 0:
         ends[0] = _crossing(costs, logs, low - 1, low, bound)
     if high < len(costs) - 1:
         ends[1] = _crossing(costs, logs, high + 1, high, bound)
-    return Cost(_peak(costs, logs, best), *ends)
+    return LogInterval(_peak(costs, logs, best), *ends)
 
 
 def _crossing(costs: Array, logs: Array, outside: int, inside: int, bound: float) -> float:

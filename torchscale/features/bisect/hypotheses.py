@@ -15,7 +15,7 @@ _ALONE_WEIGHT = 4.0
 do with it."""
 
 
-class Kind(str, Enum):
+class AnswerKind(str, Enum):
     """What an answer says."""
 
     STEP = "step"
@@ -37,12 +37,12 @@ class Hypothesis:
     Attributes:
         kind: What it says.
         members: The first slow environment of a step; else the factors that decide.
-        effects: For each cost of its own (two for :attr:`Kind.SUM`, else one), whether each
+        effects: For each cost of its own (two for :attr:`AnswerKind.SUM`, else one), whether each
             environment has it.
         weight: Its share beforehand.
     """
 
-    kind: Kind
+    kind: AnswerKind
     members: tuple[int, ...]
     effects: tuple[tuple[bool, ...], ...]
     weight: float
@@ -66,7 +66,7 @@ def steps(environments: int) -> tuple[Hypothesis, ...]:
     places = range(1, environments)
     return tuple(
         Hypothesis(
-            Kind.STEP,
+            AnswerKind.STEP,
             (first,),
             (tuple(place >= first for place in range(environments)),),
             1 / len(places),
@@ -84,15 +84,15 @@ def factorial(factors: int) -> tuple[Hypothesis, ...]:
     """Which of the factors make the last of :func:`combinations` slower than the first."""
     environments = combinations(factors)
     single = [
-        _factor_answer(Kind.ALONE, (factor,), environments, _ALONE_WEIGHT / factors)
+        _factor_answer(AnswerKind.ALONE, (factor,), environments, _ALONE_WEIGHT / factors)
         for factor in range(factors)
     ]
     several = [
         (kind, members)
         for count in range(2, factors + 1)
         for members in itertools.combinations(range(factors), count)
-        for kind in (Kind.TOGETHER, Kind.EITHER, Kind.SUM)
-        if kind is not Kind.SUM or count == 2
+        for kind in (AnswerKind.TOGETHER, AnswerKind.EITHER, AnswerKind.SUM)
+        if kind is not AnswerKind.SUM or count == 2
     ]
     rest = [
         _factor_answer(kind, members, environments, 1 / len(several)) for kind, members in several
@@ -105,12 +105,15 @@ def factorial(factors: int) -> tuple[Hypothesis, ...]:
 
 
 def _factor_answer(
-    kind: Kind, members: tuple[int, ...], environments: Sequence[Sequence[bool]], weight: float
+    kind: AnswerKind,
+    members: tuple[int, ...],
+    environments: Sequence[Sequence[bool]],
+    weight: float,
 ) -> Hypothesis:
-    if kind is Kind.SUM:
+    if kind is AnswerKind.SUM:
         effects = tuple(tuple(bits[member] for bits in environments) for member in members)
         return Hypothesis(kind, members, effects, weight)
-    decide = any if kind is Kind.EITHER else all
+    decide = any if kind is AnswerKind.EITHER else all
     slow = tuple(decide(bits[member] for member in members) for bits in environments)
     return Hypothesis(kind, members, (slow,), weight)
 

@@ -42,7 +42,7 @@ _LINE_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
-class Metric:
+class LaunchMetric:
     """What a launch is judged by; of every one less is better.
 
     Attributes:
@@ -119,7 +119,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Launcher:
+class CommandLauncher:
     """Starts the command.
 
     Attributes:
@@ -132,7 +132,7 @@ class Launcher:
     """
 
     command: tuple[str, ...]
-    metric: Metric
+    metric: LaunchMetric
     logs: Path
     timeout_seconds: float
     stop: StopRequest

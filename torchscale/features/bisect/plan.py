@@ -11,7 +11,7 @@ import numpy as np
 from torchscale.features.bisect.export_schema import BisectionPlanExport, ExpectedExport
 from torchscale.features.bisect.hypotheses import Hypothesis
 from torchscale.features.bisect.run import BisectRequest, environments_ready, recorded
-from torchscale.features.bisect.search import Ending, Limits, Search
+from torchscale.features.bisect.search import BisectionEnding, BisectionSearch, Limits
 
 ASSUMED_NOISE = 0.03
 """Standard deviation of a launch where none was measured yet: of short launches on a shared
@@ -68,14 +68,14 @@ def expected_launches(
     for game in range(_GAMES):
         random = np.random.default_rng(game)
         truth = hypotheses[int(random.integers(len(hypotheses)))]
-        search = Search(tuple(hypotheses), environments, limits)
+        search = BisectionSearch(tuple(hypotheses), environments, limits)
         while asked := search.next_round():
             for environment in asked:
                 if search.ending is None:
                     log = math.log1p(cost) * truth.is_slow(environment)
                     search.add(environment, math.exp(log + noise * random.standard_normal()))
         counts.append(len(search.launches))
-        answered += search.ending is Ending.FOUND
+        answered += search.ending is BisectionEnding.FOUND
     launches = round(statistics.median(counts))
     return ExpectedExport(
         cost=cost,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from torchscale.analysis.exchanges.steps import StepTimes
+from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.config.sections import BenchmarkSettings
 from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
 from torchscale.features.watch.job.job import WatchedJob
@@ -85,7 +85,7 @@ class ProgramSteps:
         """Remove what the collectors wrote."""
         remove_tree(self._directory)
 
-    def _take(self, attempt: int, steps: StepTimes) -> None:
+    def _take(self, attempt: int, steps: JobSteps) -> None:
         """The next steps of all ranks; of one start alone."""
         if not attempt:
             self._measurement.add(steps.wall)

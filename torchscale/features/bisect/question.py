@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchscale.errors import UsageError
-from torchscale.features.bisect.environment import Candidate, Environment, Factor
+from torchscale.features.bisect.environment import Candidate, Factor, ProgramEnvironment
 from torchscale.features.bisect.hypotheses import (
     MOST_FACTORS,
     Hypothesis,
@@ -115,7 +115,7 @@ def _of_commits(good: str, bad: str, directory: Path) -> Question:
     commits = repository.commits(ends[0], ends[1])
     _check_number(len(commits))
     candidates = tuple(
-        Candidate(label=repository.title(commit), environment=Environment(revision=commit))
+        Candidate(label=repository.title(commit), environment=ProgramEnvironment(revision=commit))
         for commit in commits
     )
     factor = Factor(name="code", old=candidates[0].label, new=candidates[-1].label)
@@ -158,7 +158,7 @@ def _of_versions(common: dict[str, str], package: str, versions: Sequence[str]) 
     candidates = tuple(
         Candidate(
             label=f"{package} {version}",
-            environment=Environment(
+            environment=ProgramEnvironment(
                 requirements=tuple(sorted((*common.values(), pinned(package, version))))
             ),
         )
@@ -191,9 +191,9 @@ def _of_factors(good: dict[str, str], bad: dict[str, str], what: str) -> Questio
             side = bad if is_new else good
             if name in side:
                 values[name] = side[name]
-        environment = Environment(variables=tuple(sorted(values.items())))
+        environment = ProgramEnvironment(variables=tuple(sorted(values.items())))
         if is_package:
-            environment = Environment(requirements=tuple(sorted(values.values())))
+            environment = ProgramEnvironment(requirements=tuple(sorted(values.values())))
         candidates.append(Candidate(label=_label(factors, which), environment=environment))
     return Question(tuple(candidates), answers, factors)
 

@@ -25,12 +25,12 @@ from torchscale.features.bisect.export_schema import BisectionExport
 from torchscale.features.bisect.launcher import (
     LAUNCH_SECONDS,
     TIMEOUT_SECONDS,
+    CommandLauncher,
     Launch,
-    Launcher,
-    Metric,
+    LaunchMetric,
 )
 from torchscale.features.bisect.question import Question
-from torchscale.features.bisect.search import Ending, Limits, Search
+from torchscale.features.bisect.search import BisectionEnding, BisectionSearch, Limits
 from torchscale.features.bisect.state import MOST_REASON, BisectState, LaunchEntry, read_state
 from torchscale.features.bisect.verdict import NOT_BUILT, describe, format_cost
 from torchscale.launch.control import StopRequest
@@ -72,7 +72,7 @@ class BisectRequest:
 
     question: Question
     command: tuple[str, ...]
-    metric: Metric
+    metric: LaunchMetric
     sources: Sources = field(default_factory=Sources)
     cache: Path = field(default_factory=default_cache)
     directory: Path | None = None
@@ -126,7 +126,7 @@ class BisectOutcome:
     """
 
     request: BisectRequest
-    search: Search
+    search: BisectionSearch
     state: BisectState
     interrupted: bool = False
 
@@ -149,9 +149,9 @@ class BisectOutcome:
         difference" is an answer."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
-        if self.search.ending is Ending.UNUSABLE:
+        if self.search.ending is BisectionEnding.UNUSABLE:
             return ExitCode.FAILED
-        if self.search.ending in (Ending.FOUND, Ending.NO_DIFFERENCE):
+        if self.search.ending in (BisectionEnding.FOUND, BisectionEnding.NO_DIFFERENCE):
             return ExitCode.OK
         return ExitCode.UNABLE
 
@@ -164,7 +164,7 @@ def recorded(request: BisectRequest) -> BisectOutcome:
     """
     count = len(request.question.candidates)
     state = read_state(request.folder, request.digest, count) or _new_state(request)
-    search = Search(request.question.hypotheses, count, request.limits)
+    search = BisectionSearch(request.question.hypotheses, count, request.limits)
     for entry in state.launches:
         if entry.state == "ok":
             _take(search, entry, request.metric)
@@ -226,7 +226,7 @@ class _Bisection:
         self._builder = Builder(
             request.cache, request.sources, timeout_seconds=request.build_seconds
         )
-        self._launcher = Launcher(
+        self._launcher = CommandLauncher(
             request.command,
             request.metric,
             request.folder / "launches",
@@ -252,7 +252,7 @@ class _Bisection:
                     self._launch(environment)
                 self._told.tell(search, self._request.question.candidates, self._on_line)
         if search.ending is None and not self._stop.asked:
-            search.ending = Ending.UNDECIDED
+            search.ending = BisectionEnding.UNDECIDED
         return BisectOutcome(self._request, search, self._state, interrupted=self._stop.asked)
 
     def _is_over(self) -> bool:
@@ -360,7 +360,10 @@ class _Told:
     left: int = 0
 
     def tell(
-        self, search: Search, candidates: tuple[Candidate, ...], on_line: Callable[[str], None]
+        self,
+        search: BisectionSearch,
+        candidates: tuple[Candidate, ...],
+        on_line: Callable[[str], None],
     ) -> None:
         """Tell what is new."""
         if search.confirmed and not self.confirmed:
@@ -396,7 +399,7 @@ def _new_state(request: BisectRequest) -> BisectState:
     )
 
 
-def _take(search: Search, entry: LaunchEntry, metric: Metric) -> None:
+def _take(search: BisectionSearch, entry: LaunchEntry, metric: LaunchMetric) -> None:
     """Give a launch to the search."""
     if entry.value is None:
         search.add_failure(entry.environment, f"{entry.state}: {entry.reason}")
@@ -406,7 +409,7 @@ def _take(search: Search, entry: LaunchEntry, metric: Metric) -> None:
 
 
 def _line(
-    number: int, candidate: Candidate, launch: Launch, metric: Metric, *, is_warmup: bool
+    number: int, candidate: Candidate, launch: Launch, metric: LaunchMetric, *, is_warmup: bool
 ) -> str:
     said = f"{launch.state}: {launch.reason}"
     if launch.value is not None:

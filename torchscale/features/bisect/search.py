@@ -11,8 +11,8 @@ from enum import Enum
 
 import numpy as np
 
-from torchscale.features.bisect.evidence import Cost, Evidence, Launched
-from torchscale.features.bisect.hypotheses import Hypothesis, Kind, told_apart
+from torchscale.features.bisect.evidence import BisectionEvidence, Launched, LogInterval
+from torchscale.features.bisect.hypotheses import AnswerKind, Hypothesis, told_apart
 from torchscale.features.bisect.modes import Modes, has_outlier, is_of_machine, split, two_modes
 from torchscale.features.bisect.slow_share import Judged, SlowShares
 from torchscale.features.bisect.states import weigh
@@ -33,7 +33,7 @@ _MOST_FAILURES = 2
 """Launches that fail one after the other, before the environment counts as one that fails."""
 
 
-class Ending(str, Enum):
+class BisectionEnding(str, Enum):
     """How a bisection ended."""
 
     FOUND = "found"
@@ -64,7 +64,7 @@ class Limits:
 
 
 @dataclass
-class Search:
+class BisectionSearch:
     """A bisection of environments ``0 … count - 1``, of which the first is good and the last bad.
 
     Attributes:
@@ -88,9 +88,9 @@ class Search:
     modes: dict[int, Modes] = field(default_factory=dict)
     unsteady: set[int] = field(default_factory=set)
     confirmed: bool = False
-    ending: Ending | None = None
+    ending: BisectionEnding | None = None
     _failures: Counter[int] = field(default_factory=Counter)
-    _evidence: Evidence | SlowShares | None = None
+    _evidence: BisectionEvidence | SlowShares | None = None
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -177,7 +177,7 @@ class Search:
         return bad in self.modes and good not in self.modes
 
     @property
-    def evidence(self) -> Evidence | SlowShares:
+    def evidence(self) -> BisectionEvidence | SlowShares:
         """What all launches say, but for those of environments with two states, or unsteady ones,
         where the bad end has one state."""
         if self._evidence is None:
@@ -200,7 +200,7 @@ class Search:
         return sum(one.is_slow for one in judged), len(judged)
 
     def _slow_shares(self, launches: Sequence[Launched]) -> SlowShares:
-        single = [one for one in self.hypotheses if one.kind is not Kind.SUM]
+        single = [one for one in self.hypotheses if one.kind is not AnswerKind.SUM]
         return SlowShares(single, self._judged(launches), self.limits.alpha / 2)
 
     def _judged(self, launches: Sequence[Launched]) -> list[Judged]:
@@ -209,13 +209,13 @@ class Search:
         return [Judged(one.environment, one.log > threshold) for one in launches]
 
     @property
-    def difference(self) -> Cost:
+    def difference(self) -> LogInterval:
         """What the bad end costs over the good one, from launches of both alone."""
         kept = [one for one in self.launches if one.environment in self.ends]
-        ends = Evidence(self.hypotheses[:1], kept, self.limits.alpha / 2, self._least_cost)
+        ends = BisectionEvidence(self.hypotheses[:1], kept, self.limits.alpha / 2, self._least_cost)
         return ends.cost(self.hypotheses[0])
 
-    def cost(self, effect: int = 0) -> Cost | None:
+    def cost(self, effect: int = 0) -> LogInterval | None:
         """What the answer costs, one of two where they add up; ``None`` where slow launches are
         counted. A single cost is that between both ends too, and both intervals hold."""
         evidence = self.evidence
@@ -228,14 +228,14 @@ class Search:
         low, high = max(cost.low, ends.low, 0.0), min(cost.high, ends.high)
         if low > high:  # no single cost: there is more than the answer says
             return cost
-        return Cost(min(max(cost.log, low), high), low, high)
+        return LogInterval(min(max(cost.log, low), high), low, high)
 
     @property
     def _least_cost(self) -> float:
         return math.log1p(self.limits.at_least)
 
-    def _of(self, launches: Sequence[Launched]) -> Evidence:
-        return Evidence(self.hypotheses, launches, self.limits.alpha / 2, self._least_cost)
+    def _of(self, launches: Sequence[Launched]) -> BisectionEvidence:
+        return BisectionEvidence(self.hypotheses, launches, self.limits.alpha / 2, self._least_cost)
 
     @property
     def groups(self) -> list[list[Hypothesis]]:
@@ -305,22 +305,25 @@ class Search:
         """The measurable environments next to the answer, on either side: of a step the last good
         and the first slow one, else all."""
         answer = self.answer
-        if answer[0].kind is not Kind.STEP:
+        if answer[0].kind is not AnswerKind.STEP:
             return self.measurable
         first, last = answer[0].members[0], answer[-1].members[0]
         before = [place for place in self.measurable if place < first]
         after = [place for place in self.measurable if place >= last]
         return [before[-1], after[0]]
 
-    def second_step(self) -> tuple[Hypothesis, Cost] | None:
+    def second_step(self) -> tuple[Hypothesis, LogInterval] | None:
         """A further step beside that of the answer, where launches say that there is one: two
         steps are that much likelier than one; with the cost of the further one."""
         (one, *_), others = self.answer, told_apart(self.hypotheses, self._seen)
-        if one.kind is not Kind.STEP or self.counts_slow_launches:
+        if one.kind is not AnswerKind.STEP or self.counts_slow_launches:
             return None
         pairs = [
             Hypothesis(
-                Kind.SUM, (*one.members, *group[0].members), one.effects + group[0].effects, 1.0
+                AnswerKind.SUM,
+                (*one.members, *group[0].members),
+                one.effects + group[0].effects,
+                1.0,
             )
             for group in others
             if one not in group
@@ -332,7 +335,7 @@ class Search:
             Hypothesis(pair.kind, pair.members, pair.effects, 0.5 / len(pairs)) for pair in pairs
         ]
         alone = Hypothesis(one.kind, one.members, one.effects, 0.5)
-        evidence = Evidence((alone, *weighed), kept, self.limits.alpha, self._least_cost)
+        evidence = BisectionEvidence((alone, *weighed), kept, self.limits.alpha, self._least_cost)
         if alone in evidence.left:
             return None
         share = dict(zip(evidence.hypotheses, evidence.shares, strict=True))
@@ -348,12 +351,12 @@ class Search:
         """End it where that is known."""
         self.ending = self._ending()
 
-    def _ending(self) -> Ending | None:
+    def _ending(self) -> BisectionEnding | None:
         good, bad = self.ends
         if good in self.unusable or bad in self.unusable:
-            return Ending.UNUSABLE
+            return BisectionEnding.UNUSABLE
         if good in self.modes:
-            return Ending.TWO_STATES
+            return BisectionEnding.TWO_STATES
         enough = min(map(self.launched, self.ends)) >= FIRST_ROUNDS
         if enough and self.counts_slow_launches:
             ends = [one for one in self.launches if one.environment in self.ends]
@@ -362,11 +365,11 @@ class Search:
             cost = self.difference
             self.confirmed = cost.low > 0
             if not self.confirmed and cost.high < self._least_cost:
-                return Ending.NO_DIFFERENCE
+                return BisectionEnding.NO_DIFFERENCE
         if self.confirmed and len(self.groups) <= 1 and not self._last_launches():
-            return Ending.FOUND
+            return BisectionEnding.FOUND
         if len(self.launches) >= self.limits.most_launches:
-            return Ending.UNDECIDED
+            return BisectionEnding.UNDECIDED
         return None
 
 

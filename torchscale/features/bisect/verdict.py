@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torchscale.analysis.stats.series import mean_interval
 from torchscale.features.bisect.environment import Candidate
-from torchscale.features.bisect.evidence import Cost
+from torchscale.features.bisect.evidence import LogInterval
 from torchscale.features.bisect.export_schema import (
     BisectionExport,
     CostExport,
@@ -15,10 +15,10 @@ from torchscale.features.bisect.export_schema import (
     EnvironmentState,
     ModesExport,
 )
-from torchscale.features.bisect.hypotheses import Hypothesis, Kind
-from torchscale.features.bisect.launcher import Metric
+from torchscale.features.bisect.hypotheses import AnswerKind, Hypothesis
+from torchscale.features.bisect.launcher import LaunchMetric
 from torchscale.features.bisect.question import Question
-from torchscale.features.bisect.search import Ending, Search
+from torchscale.features.bisect.search import BisectionEnding, BisectionSearch
 from torchscale.features.bisect.state import LaunchEntry
 from torchscale.util.interval_text import format_ends, with_interval
 from torchscale.util.units import format_change, format_percent
@@ -34,8 +34,8 @@ def format_cost(ratio: float, low: float, high: float) -> str:
 
 def describe(
     question: Question,
-    search: Search,
-    metric: Metric,
+    search: BisectionSearch,
+    metric: LaunchMetric,
     *,
     interrupted: bool,
     launches: Sequence[LaunchEntry],
@@ -51,8 +51,8 @@ def describe(
         launches: All of them.
         command: The line that gives this again.
     """
-    ending = search.ending or Ending.UNDECIDED
-    is_found = search.ending is Ending.FOUND
+    ending = search.ending or BisectionEnding.UNDECIDED
+    is_found = search.ending is BisectionEnding.FOUND
     answer = search.answer if is_found else []
     costs = _costs(question, search, answer)
     difference = None
@@ -81,24 +81,26 @@ def describe(
     )
 
 
-def _cost(what: str, cost: Cost) -> CostExport:
+def _cost(what: str, cost: LogInterval) -> CostExport:
     low, high = cost.interval
     return CostExport(what=what, ratio=cost.ratio, low=low, high=high)
 
 
 def _members(question: Question, one: Hypothesis) -> tuple[str, ...]:
     """The first slow environment, or the factors."""
-    if one.kind is Kind.STEP:
+    if one.kind is AnswerKind.STEP:
         return (question.candidates[one.members[0]].label,)
     return tuple(question.factors[member].change for member in one.members)
 
 
-def _costs(question: Question, search: Search, answer: Sequence[Hypothesis]) -> list[CostExport]:
+def _costs(
+    question: Question, search: BisectionSearch, answer: Sequence[Hypothesis]
+) -> list[CostExport]:
     """What the answer costs; nothing where slow launches were counted."""
     if not answer:
         return []
     names: Sequence[str] = _members(question, answer[0])
-    if answer[0].kind is not Kind.SUM:
+    if answer[0].kind is not AnswerKind.SUM:
         names = [" and ".join(names)]
     costs = [(name, search.cost(effect)) for effect, name in enumerate(names)]
     return [_cost(name, cost) for name, cost in costs if cost is not None]
@@ -106,24 +108,24 @@ def _costs(question: Question, search: Search, answer: Sequence[Hypothesis]) -> 
 
 def _sentence(
     question: Question,
-    search: Search,
+    search: BisectionSearch,
     costs: Sequence[CostExport],
     difference: CostExport | None,
 ) -> str:
     good, bad = question.candidates[0].label, question.candidates[-1].label
     measured = "" if difference is None else _shown(difference)
-    if search.ending is Ending.FOUND:
+    if search.ending is BisectionEnding.FOUND:
         return _found(question, search, costs)
-    if search.ending is Ending.NO_DIFFERENCE:
+    if search.ending is BisectionEnding.NO_DIFFERENCE:
         return (
             f"{bad} is not slower than {good} by {format_percent(search.limits.at_least)} or more: "
             f"{measured}."
         )
-    if search.ending is Ending.UNUSABLE:
+    if search.ending is BisectionEnding.UNUSABLE:
         end = next(place for place in search.ends if place in search.unusable)
         label = question.candidates[end].label
         return f"No answer: {label} {search.unusable[end]}."
-    if search.ending is Ending.TWO_STATES:
+    if search.ending is BisectionEnding.TWO_STATES:
         return (
             f"No answer: {good} itself has two states, so that what is slow is not known. Make its "
             "launches alike first, or name another good end."
@@ -135,14 +137,14 @@ def _sentence(
     return f"{bad} is slower than {good}: {measured}. Undecided what it comes from: {left}{more}."
 
 
-def _found(question: Question, search: Search, costs: Sequence[CostExport]) -> str:
+def _found(question: Question, search: BisectionSearch, costs: Sequence[CostExport]) -> str:
     answer = search.answer
     kind = answer[0].kind
-    if kind is Kind.SUM:
+    if kind is AnswerKind.SUM:
         parts = " and ".join(f"{one.what} {_shown(one)}" for one in costs)
         return f"Each makes it slower, and their costs add up: {parts}."
     measured = _shown(costs[0]) if costs else _slow_launches(search)
-    if kind is Kind.STEP:
+    if kind is AnswerKind.STEP:
         return _step(question, search, measured)
     listed = [_of_factors(one.kind, _members(question, one)) for one in answer]
     if len(listed) > 1:
@@ -151,7 +153,7 @@ def _found(question: Question, search: Search, costs: Sequence[CostExport]) -> s
     return f"{listed[0][0].upper()}{listed[0][1:]}: {measured}."
 
 
-def _slow_launches(search: Search) -> str:
+def _slow_launches(search: BisectionSearch) -> str:
     """``11 of 27 launches take 31.0 % longer, and 0 of 25 otherwise``."""
     answer, environments = search.answer[0], range(search.count)
     slow, count = search.slow_launches([one for one in environments if answer.is_slow(one)])
@@ -160,17 +162,17 @@ def _slow_launches(search: Search) -> str:
     return f"{slow} of {count} launches take {longer} longer, and {before} of {others} otherwise"
 
 
-def _of_factors(kind: Kind, names: Sequence[str]) -> str:
-    if kind is Kind.ALONE:
+def _of_factors(kind: AnswerKind, names: Sequence[str]) -> str:
+    if kind is AnswerKind.ALONE:
         return f"{names[0]} makes it slower, whatever the other changes are"
-    if kind is Kind.TOGETHER:
+    if kind is AnswerKind.TOGETHER:
         return f"slower only with all of {', '.join(names)} together"
-    if kind is Kind.EITHER:
+    if kind is AnswerKind.EITHER:
         return f"each of {', '.join(names)} makes it slower, and several no more than one"
     return f"{' and '.join(names)} each cost something"
 
 
-def _step(question: Question, search: Search, measured: str) -> str:
+def _step(question: Question, search: BisectionSearch, measured: str) -> str:
     labels = [question.candidates[one.members[0]].label for one in search.answer]
     before, after = (question.candidates[place].label for place in search.beside_answer)
     slower = "Launches with two states" if search.counts_slow_launches else "Slower"
@@ -189,7 +191,7 @@ def _shown(cost: CostExport) -> str:
 
 
 def _environment(
-    place: int, candidate: Candidate, search: Search, metric: Metric
+    place: int, candidate: Candidate, search: BisectionSearch, metric: LaunchMetric
 ) -> EnvironmentExport:
     logs = search.logs(place)
     mean = low = high = None
@@ -222,7 +224,7 @@ def _environment(
     )
 
 
-def _state(place: int, search: Search) -> EnvironmentState:
+def _state(place: int, search: BisectionSearch) -> EnvironmentState:
     if place in search.unusable:
         return "not built" if search.unusable[place].startswith(NOT_BUILT) else "failed"
     if place in search.modes:
@@ -232,7 +234,7 @@ def _state(place: int, search: Search) -> EnvironmentState:
     return "ok" if search.launched(place) else "not launched"
 
 
-def _notes(question: Question, search: Search) -> list[str]:
+def _notes(question: Question, search: BisectionSearch) -> list[str]:
     labels = [candidate.label for candidate in question.candidates]
     ignored = "" if search.counts_slow_launches else " Its launches do not count."
     notes = [
@@ -245,7 +247,7 @@ def _notes(question: Question, search: Search) -> list[str]:
         f"{search.launched(place)} launches do not tell apart, or more noise.{ignored}"
         for place in sorted(search.unsteady)
     ]
-    further = search.second_step() if search.ending is Ending.FOUND else None
+    further = search.second_step() if search.ending is BisectionEnding.FOUND else None
     if further is not None:
         pair, cost = further
         shown = format_cost(cost.ratio, *cost.interval)

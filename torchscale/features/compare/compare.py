@@ -12,7 +12,7 @@ from torchscale.errors import ExitCode, UsageError
 from torchscale.features.compare.analysis.compare import THRESHOLD, compare
 from torchscale.features.compare.analysis.explanation import explain
 from torchscale.features.compare.analysis.matching import (
-    Difference,
+    SideDifference,
     cell_differences,
     differences,
     workload_key,
@@ -244,7 +244,7 @@ def _match(rules: Rules, sides: Sequence[ResultSet]) -> tuple[MatchKey, ...]:
     return (MatchKey.DEVICES,)
 
 
-def _refuse(forbidding: Sequence[Difference]) -> None:
+def _refuse(forbidding: Sequence[SideDifference]) -> None:
     if not forbidding:
         return
     unequal = "; ".join(

@@ -15,8 +15,12 @@ from torchscale.features.compare.export_schema import RecordingExport
 from torchscale.features.compare.inputs import runs_in
 from torchscale.features.compare.sections.document import recordings_document
 from torchscale.features.compare.text.comparison import comparison_label
-from torchscale.features.trace.analysis.operators import RecordedStep, recorded_step
-from torchscale.features.trace.readers.recordings import Reading, find_recordings, read_recordings
+from torchscale.features.trace.analysis.operators import MeanRecordedStep, recorded_step
+from torchscale.features.trace.readers.recordings import (
+    ReadOptions,
+    find_recordings,
+    read_recordings,
+)
 from torchscale.read.rendering import render_document
 
 _PROFILE = re.compile(r"profile-(\d{1,6})")
@@ -108,6 +112,6 @@ def _newest(cell: Path) -> Path | None:
     return max(numbered)[1]
 
 
-def _read(path: Path) -> RecordedStep:
-    trace = read_recordings(find_recordings([path]), Reading(with_shapes=True))
+def _read(path: Path) -> MeanRecordedStep:
+    trace = read_recordings(find_recordings([path]), ReadOptions(with_shapes=True))
     return recorded_step(trace)

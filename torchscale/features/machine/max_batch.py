@@ -29,7 +29,7 @@ LARGEST = 65536
 
 
 @dataclass(frozen=True)
-class Trial:
+class BatchTrial:
     """One batch size and how its launch ended."""
 
     cell: MemoryCell
@@ -71,7 +71,7 @@ class MaxBatchOutcome:
     directory: Path
     model: str
     batch_size: int | None
-    trials: tuple[Trial, ...]
+    trials: tuple[BatchTrial, ...]
     problem: str
     largest: int
     interrupted: bool
@@ -96,7 +96,7 @@ def find_max_batch(
     output_dir: Path | None = None,
     largest: int = LARGEST,
     observer: Observer = SILENT,
-    on_trial: Callable[[Trial], None] = lambda _: None,
+    on_trial: Callable[[BatchTrial], None] = lambda _: None,
 ) -> MaxBatchOutcome:
     """Find the largest batch size of one setting that fits: double until a launch runs out of
     memory, then bisect.
@@ -158,9 +158,9 @@ def _search(
     *,
     largest: int,
     stop: StopRequest,
-    on_trial: Callable[[Trial], None],
+    on_trial: Callable[[BatchTrial], None],
     observer: Observer,
-) -> tuple[tuple[Trial, ...], int | None, str]:
+) -> tuple[tuple[BatchTrial, ...], int | None, str]:
     """Every trial, the largest batch that fits, and why the search ended early; each trial is a
     cell of the folder."""
     file = planned.experiment_file()
@@ -171,7 +171,7 @@ def _search(
     if training.scaling == "weak":
         multiple = max(pieces, training.gradient_accumulation)
     tried: dict[int, bool] = {}
-    trials: list[Trial] = []
+    trials: list[BatchTrial] = []
     with open_launcher(planned.experiment, planned.plan, folder, stop, lambda _: None) as launcher:
         while (
             batch := next_batch(
@@ -186,7 +186,7 @@ def _search(
                 folder.set_aside(tested, 0, "replaced")
             while folder.set_aside_notes:
                 observer.note(f"warning: {folder.set_aside_notes.pop(0)}")
-            trial = Trial(tested, launcher.run(Pending(tested, 0)))
+            trial = BatchTrial(tested, launcher.run(Pending(tested, 0)))
             trials.append(trial)
             on_trial(trial)
             if trial.record.state not in (State.OK, State.OOM):

@@ -15,7 +15,7 @@ from torchscale.features.trace.perfetto import perfetto_json
 from torchscale.features.trace.readers.files import REPORT_SUFFIX
 from torchscale.features.trace.readers.recordings import (
     DEFAULT_MEMORY,
-    Reading,
+    ReadOptions,
     find_recordings,
     read_recordings,
 )
@@ -132,7 +132,7 @@ def analyze_files(
                 exported[report] = target.with_name(f"{target.name}.sqlite")
                 export(nsys, report, exported[report], timeout_seconds=EXPORT_SECONDS)
             recordings = [exported.get(path, path) for path in recordings]
-        reading = Reading(
+        reading = ReadOptions(
             directory=scratch,
             memory_bytes=parts.memory_bytes,
             ranks=parts.ranks,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torchscale.analysis.diagnosis.shared import COST_FLOOR
 from torchscale.report.document import (
     Bullets,
-    Cause,
     Document,
+    LostTime,
     Overview,
     Paragraph,
     Section,
@@ -63,8 +63,8 @@ def profile_overview(analysis: ProfileAnalysis, anchor: str) -> Overview:
     )
 
 
-def _cause(finding: Finding) -> Cause:
-    return Cause(
+def _cause(finding: Finding) -> LostTime:
+    return LostTime(
         title=finding_title(finding),
         cost=cost_words(finding),
         cells="",

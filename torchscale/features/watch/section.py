@@ -9,7 +9,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.features.watch.blocks import watched_blocks
 from torchscale.features.watch.text import goodput_text
 from torchscale.report.document import (
-    Group,
+    ReportPart,
     Section,
 )
 from torchscale.report.text.labels import cell_label
@@ -27,4 +27,4 @@ def watched_section(summary: RunSummary, details: Mapping[str, LaunchDetail]) ->
     key = ""
     if len(seen) == 1:
         key = f"goodput {goodput_text(seen[0][1])}"
-    return Section("Over the job", "watched", tuple(blocks), Group.CAUSES, key)
+    return Section("Over the job", "watched", tuple(blocks), ReportPart.CAUSES, key)

@@ -15,7 +15,7 @@ from torchscale.errors import OutputError, TorchscaleError
 from torchscale.launch.agents.forker import AgentForker, own_path
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.judge import Ending
+from torchscale.launch.judge import LaunchEnding
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import SharedSampler
 from torchscale.launch.torchrun import (
@@ -107,13 +107,13 @@ class ElasticLauncher:
             raise
         if task.telemetry_seconds is not None:
             self._sampler.copy_new(task.started_at, directory)
-        ending = Ending(kind, _status(ended), detail)
+        ending = LaunchEnding(kind, _status(ended), detail)
         if not ended.exists():
             survivors = stop.end(process)
             directory.mkdir(
                 parents=True, exist_ok=True
             )  # user code can remove it, as long as it runs
-            ending = Ending(kind, process.poll(), detail, survivors, _PROGRAM)
+            ending = LaunchEnding(kind, process.poll(), detail, survivors, _PROGRAM)
             _append(process.printed(), directory / "torchrun.log")
         flatten_logs(directory)
         record = collect_launch(

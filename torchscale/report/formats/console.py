@@ -9,16 +9,16 @@ from rich.console import Console
 from torchscale.report.document import (
     Block,
     Bullets,
-    Cause,
     ChartGrid,
     Column,
     Details,
     Document,
     Failure,
+    LostTime,
     Overview,
     Paragraph,
+    QuestionAnswer,
     Section,
-    Status,
     Table,
     TableValue,
     Tone,
@@ -145,11 +145,11 @@ def _print_overview(overview: Overview, console: Console) -> None:
         say(console, f"… and {more:,} for other reasons, in the report")
 
 
-def _status_text(status: Status) -> str:
+def _status_text(status: QuestionAnswer) -> str:
     return f"{status.question} {status.answer}: {status.text}".rstrip(".") + "."
 
 
-def _cause_text(cause: Cause) -> str:
+def _cause_text(cause: LostTime) -> str:
     cost = f" ({cause.cost})" if cause.cost else ""
     where = f" {cause.cells}." if cause.cells else ""
     return f"- {cause.title}{cost}{where} {cause.text} {cause.advice}"

@@ -9,11 +9,11 @@ from torchscale.report.document import (
     MAX_PAPER_ROWS,
     Block,
     Bullets,
-    Cause,
     ChartGrid,
     Details,
     Document,
     KeyFigure,
+    LostTime,
     Paragraph,
     Table,
     only_if,
@@ -88,7 +88,7 @@ def _first(document: Document) -> list[str]:
     return parts
 
 
-def _cause(cause: Cause) -> str:
+def _cause(cause: LostTime) -> str:
     cost = in_brackets(_text(cause.cost))
     where = ""
     if cause.cells:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from torchscale.plan.duration import CellProgress, Estimate
+from torchscale.plan.duration import CellProgress, DurationEstimate
 from torchscale.plan.expand import Plan
 from torchscale.plan.forecast import Forecast
 
@@ -14,7 +14,7 @@ _NO_LAUNCHES = (None, None)
 
 
 def plan_json(
-    plan: Plan, forecast: Forecast, progress: Sequence[CellProgress], estimate: Estimate
+    plan: Plan, forecast: Forecast, progress: Sequence[CellProgress], estimate: DurationEstimate
 ) -> str:
     """The plan for machines: each cell with its id, the reason if it is skipped, and its launches
     done and left."""

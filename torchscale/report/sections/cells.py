@@ -10,8 +10,8 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
     Block,
     Bullets,
-    Group,
     Paragraph,
+    ReportPart,
     Section,
     Table,
     TableValue,
@@ -50,7 +50,7 @@ def cells_section(summary: RunSummary) -> Section:
     warnings in one row."""
     if not summary.cells or profiled_only(summary):
         return Section(
-            "All cells", "cells", tuple(_problems(summary)), Group.RESULTS, _key(summary)
+            "All cells", "cells", tuple(_problems(summary)), ReportPart.RESULTS, _key(summary)
         )
     shown = summary.cells[:MAX_FIRST_ROWS]
     everything = len(shown) == len(summary.cells)
@@ -62,7 +62,7 @@ def cells_section(summary: RunSummary) -> Section:
         rest = [*_explanations(summary), *_problems(summary)]
     else:
         rest = []
-    return Section(title, "cells", (table, *rest), Group.RESULTS, _key(summary), unfolded=True)
+    return Section(title, "cells", (table, *rest), ReportPart.RESULTS, _key(summary), unfolded=True)
 
 
 def every_cell_section(summary: RunSummary) -> Section:
@@ -71,7 +71,7 @@ def every_cell_section(summary: RunSummary) -> Section:
     if len(summary.cells) > MAX_FIRST_ROWS and not profiled_only(summary):
         table = _cells_table(summary, summary.cells, "All cells", searchable=True)
         blocks = [table, *_explanations(summary), *_problems(summary)]
-    return Section("All cells", "all-cells", tuple(blocks), Group.RESULTS, _key(summary))
+    return Section("All cells", "all-cells", tuple(blocks), ReportPart.RESULTS, _key(summary))
 
 
 def throughput_section(summary: RunSummary) -> Section:
@@ -99,7 +99,7 @@ def throughput_section(summary: RunSummary) -> Section:
         summary.measured,
         identity_of(summary, (cell.cell for cell in summary.measured)),
     )
-    return Section("Throughput", "throughput", (table,), Group.RESULTS, key)
+    return Section("Throughput", "throughput", (table,), ReportPart.RESULTS, key)
 
 
 def _cells_table(

@@ -14,8 +14,8 @@ from torchscale.report.document import (
     Chart,
     ChartGrid,
     ChartSeries,
-    Group,
     Paragraph,
+    ReportPart,
     Section,
     Table,
     TableValue,
@@ -105,7 +105,9 @@ def hardware_section(summary: RunSummary) -> Section:
     )
     if warnings:
         blocks.append(Bullets(warnings))
-    return Section("Peak rates", "ceilings", tuple(blocks), Group.MACHINE, _ceilings_key(measured))
+    return Section(
+        "Peak rates", "ceilings", tuple(blocks), ReportPart.MACHINE, _ceilings_key(measured)
+    )
 
 
 def _ceilings_key(measured: Sequence[tuple[HardwareSummary, HardwareFigures]]) -> str:
@@ -142,8 +144,10 @@ def compute_section(summary: RunSummary) -> Section:
     unknown = _unknown(summary)
     if not cells:
         if not unknown:
-            return Section("Compute", "compute", (), Group.CAUSES)
-        return Section("Compute", "compute", (Bullets(unknown),), Group.CAUSES, "FLOPs unknown")
+            return Section("Compute", "compute", (), ReportPart.CAUSES)
+        return Section(
+            "Compute", "compute", (Bullets(unknown),), ReportPart.CAUSES, "FLOPs unknown"
+        )
     recomputed = any(compute.hfu is not None and compute.hfu != compute.mfu for _, compute in cells)
     peaks = dict.fromkeys(
         f"Peak of {cell.cell.precision} at {plural(cell.cell.world_size, 'device')}: "
@@ -172,7 +176,11 @@ def compute_section(summary: RunSummary) -> Section:
         blocks.append(ChartGrid((chart,)))
     blocks += [_compute_table(summary, cells, recomputed=recomputed), Bullets(notes)]
     return Section(
-        "Compute", "compute", tuple(blocks), Group.CAUSES, _compute_key([one for _, one in cells])
+        "Compute",
+        "compute",
+        tuple(blocks),
+        ReportPart.CAUSES,
+        _compute_key([one for _, one in cells]),
     )
 
 

@@ -12,8 +12,8 @@ from torchscale.report.document import (
     Chart,
     ChartGrid,
     ChartSeries,
-    Group,
     Paragraph,
+    ReportPart,
     Section,
     chart_name,
 )
@@ -49,7 +49,9 @@ def cost_section(summary: RunSummary, price: float | None) -> Section:
         charts = [_chart(title, lines, price, summary) for title, lines in shown_panels(summary)]
         blocks.append(ChartGrid(tuple(charts)))
     blocks.append(table_of("Cost", columns, costs, searchable=True))
-    return Section("Cost", "cost", tuple(blocks), Group.RESULTS, _key([cost for _, cost in costs]))
+    return Section(
+        "Cost", "cost", tuple(blocks), ReportPart.RESULTS, _key([cost for _, cost in costs])
+    )
 
 
 def _key(costs: Sequence[Cost]) -> str:

@@ -10,11 +10,11 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
     DASH,
     Block,
-    Cause,
     Column,
     Details,
-    Group,
+    LostTime,
     Paragraph,
+    ReportPart,
     Section,
     Table,
     TableValue,
@@ -72,7 +72,7 @@ def diagnosis_section(summary: RunSummary) -> Section:
     key = "nothing found"
     if groups:
         key = f"{plural(len(groups), 'cause')}"
-    return Section("What holds it back", "diagnosis", tuple(blocks), Group.CAUSES, key)
+    return Section("What holds it back", "diagnosis", tuple(blocks), ReportPart.CAUSES, key)
 
 
 def _clean_text(diagnosed: Sequence[TrainingSummary], groups: Sequence[CauseGroup]) -> str:
@@ -106,7 +106,7 @@ def abstention_blocks(diagnosis: Diagnosis) -> list[Block]:
 
 
 def _causes_table(summary: RunSummary, groups: Sequence[CauseGroup]) -> Table:
-    columns: tuple[ColumnOf[tuple[CauseGroup, Cause]], ...] = (
+    columns: tuple[ColumnOf[tuple[CauseGroup, LostTime]], ...] = (
         ColumnOf("cause", lambda row: row[1].title),
         ColumnOf("cost", lambda row: text_value(row[1].cost, row[0].largest), numeric=True),
         ColumnOf("cells", lambda row: len(row[0].cells), str),

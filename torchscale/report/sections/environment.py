@@ -13,8 +13,8 @@ from torchscale.report.document import (
     DASH,
     Block,
     Column,
-    Group,
     Paragraph,
+    ReportPart,
     Section,
     Table,
     TableValue,
@@ -49,7 +49,7 @@ def environment_section(summary: RunSummary) -> Section:
         "Environment",
         "environment",
         (table, *_sessions(summary), *_nodes(summary)),
-        Group.MACHINE,
+        ReportPart.MACHINE,
         f"{device_names(summary)}, PyTorch "
         f"{shortened(summary.experiment.environment.versions.torch)}",
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import (
-    Group,
     Paragraph,
+    ReportPart,
     Section,
     TableValue,
 )
@@ -36,7 +36,7 @@ def experts_section(summary: RunSummary) -> Section:
         if cell.figures is not None and cell.figures.experts is not None
     ]
     if not cells:
-        return Section("Experts", "experts", (), Group.CAUSES)
+        return Section("Experts", "experts", (), ReportPart.CAUSES)
     spread = any(experts.degree > 1 for _, experts in cells)
     columns: tuple[ColumnOf[ExpertFigures], ...] = (
         ColumnOf("parameters", lambda one: one.parameters, _count),
@@ -55,7 +55,7 @@ def experts_section(summary: RunSummary) -> Section:
         "Experts",
         "experts",
         (Paragraph(note), table),
-        Group.CAUSES,
+        ReportPart.CAUSES,
         f"hottest expert {format_range([one.peak for _, one in cells], _times)} an even share",
     )
 

@@ -12,8 +12,8 @@ from torchscale.report.document import (
     Chart,
     ChartGrid,
     ChartSeries,
-    Group,
     Paragraph,
+    ReportPart,
     Section,
     Table,
     chart_name,
@@ -53,7 +53,7 @@ def frontier_section(summary: RunSummary) -> Section:
     table = _edge_table(summary)
     if table is not None:
         blocks.append(table)
-    return Section("Batch sizes", "batches", tuple(blocks), Group.RESULTS, _key(summary))
+    return Section("Batch sizes", "batches", tuple(blocks), ReportPart.RESULTS, _key(summary))
 
 
 def _with_batch(cells: Sequence[TrainingSummary]) -> list[TrainingSummary]:

@@ -9,12 +9,12 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.decomposition import UNEXPLAINED_LIMIT
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
+    BarLayer,
     Block,
     ChartGrid,
     Column,
-    Group,
     Paragraph,
-    Part,
+    ReportPart,
     Section,
     StackedChart,
     Table,
@@ -80,7 +80,7 @@ def lost_time_section(summary: RunSummary) -> Section:
                 f"{names}."
             )
         )
-    return Section("Where the time goes", "lost", tuple(blocks), Group.CAUSES, _key(lossy))
+    return Section("Where the time goes", "lost", tuple(blocks), ReportPart.CAUSES, _key(lossy))
 
 
 def _key(lines: Sequence[Sequence[TrainingSummary]]) -> str:
@@ -135,11 +135,11 @@ def _lost_chart(line: Sequence[TrainingSummary], summary: RunSummary) -> Stacked
     shorter = any(
         -gain >= _DRAWN_SHARE * lost.step for (_, lost), gain in zip(found, gains, strict=True)
     )
-    parts = [Part(f"step at {base_count}" + ", less what is faster" * shorter, ideal)]
+    parts = [BarLayer(f"step at {base_count}" + ", less what is faster" * shorter, ideal)]
     for style, part in enumerate(LOST_PARTS):
         if any(part.share(lost) >= _DRAWN_SHARE for _, lost in found):
             values = (0.0, *(max(0.0, part.seconds(lost)) * 1e3 for _, lost in found))
-            parts.append(Part(part.heading, values, style))
+            parts.append(BarLayer(part.heading, values, style))
     title = f"{panel_title(cell)}, {batch_label(cell)}"
     return StackedChart(
         name=chart_name("lost", title),

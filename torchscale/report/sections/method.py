@@ -6,7 +6,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.flags import Flag
 from torchscale.report.document import (
     Bullets,
-    Group,
+    ReportPart,
     Section,
     only_if,
 )
@@ -52,7 +52,11 @@ def method_section(summary: RunSummary) -> Section:
     )
     shown = tuple(item for item in items if item)
     return Section(
-        "Method and caveats", "method", (Bullets(shown),), Group.METHOD, f"preset {rule.preset}"
+        "Method and caveats",
+        "method",
+        (Bullets(shown),),
+        ReportPart.METHOD,
+        f"preset {rule.preset}",
     )
 
 

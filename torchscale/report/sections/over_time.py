@@ -16,8 +16,8 @@ from torchscale.report.document import (
     Chart,
     ChartGrid,
     ChartSeries,
-    Group,
     Paragraph,
+    ReportPart,
     Section,
     chart_name,
 )
@@ -51,7 +51,7 @@ def over_time_section(summary: RunSummary, details: Mapping[str, LaunchDetail]) 
     )
     blocks: tuple[Block, ...] = (Paragraph(text, of_charts=True), ChartGrid(tuple(charts)))
     key = f"{plural(len(details), 'cell')} in detail"
-    return Section("Ranks and time", "time", blocks, Group.CAUSES, key, on_paper=False)
+    return Section("Ranks and time", "time", blocks, ReportPart.CAUSES, key, on_paper=False)
 
 
 def _cell_charts(cell: TrainingSummary, detail: LaunchDetail, summary: RunSummary) -> list[Chart]:

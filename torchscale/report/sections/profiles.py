@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.report.document import Block, Details, Group, Paragraph, Section
+from torchscale.report.document import Block, Details, Paragraph, ReportPart, Section
 from torchscale.report.profile_blocks import operation_tables, profile_blocks
 from torchscale.report.text.labels import batch_label, panel_title
 from torchscale.schema.profiles.analysis import ProfileAnalysis
@@ -31,7 +31,7 @@ def profile_section(summary: RunSummary) -> Section:
     if len(profiled) > MAX_PROFILES:
         blocks.append(Paragraph(f"Showing the first {MAX_PROFILES} of {len(profiled)} profiles."))
     return Section(
-        "Profiles", "profiles", tuple(blocks), Group.CAUSES, _key([one for _, one in profiled])
+        "Profiles", "profiles", tuple(blocks), ReportPart.CAUSES, _key([one for _, one in profiled])
     )
 
 

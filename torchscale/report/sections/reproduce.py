@@ -12,8 +12,8 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.sections import PRESETS
 from torchscale.report.document import (
     MAX_BLOCK,
-    Group,
     Paragraph,
+    ReportPart,
     Section,
     shortened,
 )
@@ -36,7 +36,7 @@ def reproduce_section(summary: RunSummary) -> Section:
             Paragraph(config, code=True),
             Paragraph(f"Plan {experiment.plan_hash}; torchscale {experiment.tool_version}."),
         ),
-        Group.METHOD,
+        ReportPart.METHOD,
         "commands and config",
     )
 

@@ -9,12 +9,12 @@ from torchscale.analysis.summary.machine import MemorySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import Figures, TrainingSummary
 from torchscale.report.document import (
+    BarLayer,
     Block,
     Bullets,
     ChartGrid,
-    Group,
     Paragraph,
-    Part,
+    ReportPart,
     Section,
     StackedChart,
     only_if,
@@ -64,7 +64,7 @@ def memory_section(summary: RunSummary) -> Section:
         blocks.append(ChartGrid((_memory_chart(measured[:_MAX_BARS]),), on_paper=False))
         identity = identity_of(summary, (cell.cell.training for cell in measured))
         blocks.append(table_of("Memory by part", _MEMORY, measured, identity))
-    return Section("Memory", "memory", tuple(blocks), Group.MACHINE, _memory_key(measured))
+    return Section("Memory", "memory", tuple(blocks), ReportPart.MACHINE, _memory_key(measured))
 
 
 def _memory_key(measured: Sequence[MemorySummary]) -> str:
@@ -101,7 +101,7 @@ def _memory_chart(measured: Sequence[MemorySummary]) -> StackedChart:
         y_label="",
         bars=tuple(_bar_name(cell.cell.training) for cell in measured),
         parts=tuple(
-            Part(
+            BarLayer(
                 name,
                 tuple(value / size for value in values),
                 None if number == len(names) - 1 else number,
@@ -183,7 +183,7 @@ def telemetry_section(summary: RunSummary) -> Section:
         "Telemetry",
         "telemetry",
         (*blocks, *only_if(missing, Bullets(missing))),
-        Group.CAUSES,
+        ReportPart.CAUSES,
         key,
         on_paper=with_gpus,
     )

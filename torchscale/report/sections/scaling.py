@@ -10,8 +10,8 @@ from torchscale.report.document import (
     Block,
     ChartGrid,
     Column,
-    Group,
     Paragraph,
+    ReportPart,
     Section,
     Table,
 )
@@ -72,7 +72,7 @@ def scaling_section(summary: RunSummary) -> Section:
                 "batch size and setting."
             )
         )
-    return Section("Scaling", "scaling", tuple(blocks), Group.RESULTS, _key(summary))
+    return Section("Scaling", "scaling", tuple(blocks), ReportPart.RESULTS, _key(summary))
 
 
 def _table(summary: RunSummary) -> Table:

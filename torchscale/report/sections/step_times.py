@@ -6,8 +6,8 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
     ChartGrid,
-    Group,
     Paragraph,
+    ReportPart,
     Section,
     only_if,
 )
@@ -68,7 +68,7 @@ def step_times_section(summary: RunSummary) -> Section:
             ChartGrid(tuple(charts), on_paper=False),
             table_of("Step times and phases", columns, summary.measured, identity),
         ),
-        Group.RESULTS,
+        ReportPart.RESULTS,
         _key(summary),
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import (
-    Group,
     Paragraph,
+    ReportPart,
     Section,
     TableValue,
     optional_text,
@@ -50,7 +50,7 @@ def data_section(summary: RunSummary) -> Section:
         "Data",
         "data",
         (Paragraph(note), table_of("Files that were read", columns, cells)),
-        Group.CAUSES,
+        ReportPart.CAUSES,
         f"{plural(len(cells), 'cell')} read files",
     )
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from torchscale.plan.duration import CellProgress, Estimate
+from torchscale.plan.duration import CellProgress, DurationEstimate
 from torchscale.plan.expand import Plan
 from torchscale.plan.forecast import Forecast
 from torchscale.plan.kinds import plan_kind
@@ -29,7 +29,7 @@ def print_plan(
     folder: Path,
     forecast: Forecast,
     progress: Sequence[CellProgress],
-    estimate: Estimate,
+    estimate: DurationEstimate,
 ) -> None:
     """One row a cell: what is done and left, what is skipped and why, what should not fit, how long
     the rest may take.
@@ -119,7 +119,7 @@ def _counts_line(plan: Plan, progress: Sequence[CellProgress]) -> str:
     return f"{plural(len(plan.cells), 'cell')}: {', '.join(parts)}."
 
 
-def _time_lines(progress: Sequence[CellProgress], estimate: Estimate) -> list[str]:
+def _time_lines(progress: Sequence[CellProgress], estimate: DurationEstimate) -> list[str]:
     """How long the rest takes, and what that rests on."""
     left = sum(item.left for item in progress)
     if not left:

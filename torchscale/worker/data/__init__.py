@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.data.documents import StepDocuments, fill, plan_steps
-from torchscale.worker.data.interface import NoSource, Share, Source
+from torchscale.worker.data.interface import NoSource, SampleShare, Source
 from torchscale.worker.data.loader import LoadedData, LoaderSource, Pool
 from torchscale.worker.data.synthetic import SyntheticSource, sample_pool
 from torchscale.worker.models.interface import BatchOfTensors, Workload
@@ -84,15 +84,15 @@ def make_source(
     )
 
 
-def _share(cell: TrainingCell, ranks: Ranks) -> Share:
+def _share(cell: TrainingCell, ranks: Ranks) -> SampleShare:
     degrees = cell.degrees
-    return Share(cell.copy_batch_size, degrees.data_index(ranks.rank), degrees.data)
+    return SampleShare(cell.copy_batch_size, degrees.data_index(ranks.rank), degrees.data)
 
 
 def _pool(
     workload: Workload,
     cell: TrainingCell,
-    share: Share,
+    share: SampleShare,
     documents: Sequence[StepDocuments] | None,
 ) -> list[BatchOfTensors]:
     if documents is None or cell.lengths is None:

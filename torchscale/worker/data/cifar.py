@@ -61,7 +61,7 @@ def open_dataset(
     path = find_file(directory, download=False)
     return LoadedData(
         Cifar100(path),
-        finish=Finish(images, ranks.device),
+        finish=PixelTransform(images, ranks.device),
         shuffle_seed=cell.seed,
         use=DataUse(source="cifar100", path=str(path), size_bytes=path.stat().st_size),
     )
@@ -101,7 +101,7 @@ class Cifar100:
         return {"pixels": pixels, "labels": torch.from_numpy(records[:, 1].astype(np.int64))}
 
 
-class Finish:
+class PixelTransform:
     """Turns stored pixels into a model's inputs, on the device."""
 
     def __init__(self, images: ImageInputs, device: torch.device) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torchscale.schema.cells.training import WIDTH_MULTIPLE, SampleLengths
 from torchscale.schema.launch.documents import DocumentStep
 from torchscale.util.length_file import LEAST, MAX_LENGTH, parse_lengths
-from torchscale.worker.data.interface import Share
+from torchscale.worker.data.interface import SampleShare
 from torchscale.worker.hidden import reveal
 from torchscale.worker.models.interface import BatchOfTensors
 
@@ -118,7 +118,7 @@ class StepDocuments:
 
 
 def plan_steps(
-    settings: SampleLengths, *, seed: int, length: int, share: Share, passes: int
+    settings: SampleLengths, *, seed: int, length: int, share: SampleShare, passes: int
 ) -> list[StepDocuments]:
     """The steps of one copy, :data:`POOL_STEPS` of them.
 
@@ -134,7 +134,7 @@ def plan_steps(
 
 
 def _step(
-    drawn: Sequence[Sample], step: int, length: int, share: Share, passes: int
+    drawn: Sequence[Sample], step: int, length: int, share: SampleShare, passes: int
 ) -> StepDocuments:
     begin = step * share.all_samples
     everyone = drawn[begin : begin + share.all_samples]

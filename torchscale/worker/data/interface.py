@@ -64,7 +64,7 @@ def generator_for(seed: int, number: int) -> torch.Generator:
 
 
 @dataclass(frozen=True)
-class Share:
+class SampleShare:
     """One copy's share of every step's samples, which all copies count together.
 
     Attributes:

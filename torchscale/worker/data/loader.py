@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from torchscale.schema.cells.training import Loader
 from torchscale.schema.launch.rank import DataUse
 from torchscale.util.processes.exit import end_with_parent, exit_at_once
-from torchscale.worker.data.interface import Share, generator_for
+from torchscale.worker.data.interface import SampleShare, generator_for
 from torchscale.worker.data.synthetic import to_device
 from torchscale.worker.models.interface import BatchOfTensors
 
@@ -58,7 +58,7 @@ class LoaderSource:
         self,
         data: LoadedData,
         *,
-        share: Share,
+        share: SampleShare,
         settings: Loader,
         device: torch.device,
         channels_last: bool,
@@ -122,7 +122,7 @@ class Pool:
     """Random batches drawn in advance, read through a loader: they show what loader and copy
     cost."""
 
-    def __init__(self, batches: list[BatchOfTensors], share: Share) -> None:
+    def __init__(self, batches: list[BatchOfTensors], share: SampleShare) -> None:
         self._batches, self._share = batches, share
 
     def __len__(self) -> int:
@@ -158,7 +158,7 @@ class _EndlessSampler(Sampler[list[int]]):
     """Endless batches of sample numbers for this copy; an epoch's last, incomplete step is left
     out."""
 
-    def __init__(self, samples: int, share: Share, shuffle_seed: int | None) -> None:
+    def __init__(self, samples: int, share: SampleShare, shuffle_seed: int | None) -> None:
         self._samples, self._share, self._seed = samples, share, shuffle_seed
 
     def __iter__(self) -> Iterator[list[int]]:

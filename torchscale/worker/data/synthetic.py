@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import torch
 
 from torchscale.schema.launch.rank import DataUse
-from torchscale.worker.data.interface import Share, generator_for
+from torchscale.worker.data.interface import SampleShare, generator_for
 from torchscale.worker.models.interface import BatchOfTensors, Workload
 
 POOL_STEPS = 4
@@ -18,7 +18,7 @@ and its loss vanish."""
 
 
 def sample_pool(
-    workload: Workload, share: Share, seed: int, *, steps: int = POOL_STEPS
+    workload: Workload, share: SampleShare, seed: int, *, steps: int = POOL_STEPS
 ) -> list[BatchOfTensors]:
     """One copy's batches of a few steps, on CPU. Each sample is drawn by itself, from the seed and
     its number, so that the samples of a step do not depend on how many ranks share them.

@@ -74,7 +74,7 @@ _LARGEST_EXACT = 2**24
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """Where a rank computes."""
 
     rank: int
@@ -87,7 +87,7 @@ class Place:
             torch.cuda.synchronize(self.device)
 
 
-def join(backend: str, timeout_seconds: float) -> Place:
+def join(backend: str, timeout_seconds: float) -> RankPlace:
     """Join the process group of torchrun's ranks."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device = torch.device("cpu")
@@ -95,7 +95,7 @@ def join(backend: str, timeout_seconds: float) -> Place:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
-    return Place(rank, world_size, device)
+    return RankPlace(rank, world_size, device)
 
 
 def main() -> None:
@@ -114,7 +114,7 @@ def main() -> None:
     )  # an interpreter's teardown behind a process group can abort after the work is done
 
 
-def rounds(place: Place, seconds: float, stop: Path) -> Iterator[BurnInRound]:
+def rounds(place: RankPlace, seconds: float, stop: Path) -> Iterator[BurnInRound]:
     """Run at least one round; the ranks agree after each whether another follows."""
     parts, products = make_parts(place)
     for part in parts:
@@ -147,7 +147,7 @@ def rounds(place: Place, seconds: float, stop: Path) -> Iterator[BurnInRound]:
             return
 
 
-def make_parts(place: Place) -> tuple[list[Callable[[], PartResult]], list[Products]]:
+def make_parts(place: RankPlace) -> tuple[list[Callable[[], PartResult]], list[Products]]:
     """The parts of a round that run once, and the products that fill it, with the buffers that they
     use in every round."""
     dtypes = [torch.bfloat16] + [torch.float16] * (place.device.type == "cuda")
@@ -189,7 +189,7 @@ def matmul_matrices(
 class Products:
     """The product of two matrices, computed again and again and compared each time."""
 
-    def __init__(self, place: Place, dtype: torch.dtype, generator: torch.Generator) -> None:
+    def __init__(self, place: RankPlace, dtype: torch.dtype, generator: torch.Generator) -> None:
         self.name = f"matmul {str(dtype).removeprefix('torch.')}"
         self._place = place
         self._size = _MATRIX[place.device.type]
@@ -238,7 +238,7 @@ class Products:
         return sum(after - before for before, after in list(pairwise(marks))[::2])
 
 
-def memory_part(place: Place, memory: torch.Tensor) -> PartResult:
+def memory_part(place: RankPlace, memory: torch.Tensor) -> PartResult:
     """Fill a buffer with each pattern, then with values that depend on the place, and read it
     back."""
     chunk = _CHUNK[place.device.type]
@@ -279,7 +279,7 @@ def _same(pattern: int, start: int, count: int) -> int:
     return pattern
 
 
-def copy_part(place: Place, source: torch.Tensor) -> PartResult:
+def copy_part(place: RankPlace, source: torch.Tensor) -> PartResult:
     """Copy random bytes to the device and back (on a CPU, to another buffer and back)."""
 
     def there_and_back() -> torch.Tensor:
@@ -292,7 +292,7 @@ def copy_part(place: Place, source: torch.Tensor) -> PartResult:
     return PartResult(part="copy", unit="B", seconds=seconds, work=work, wrong=wrong, first=first)
 
 
-def collective_part(place: Place) -> PartResult:
+def collective_part(place: RankPlace) -> PartResult:
     """An all-reduce of whole numbers whose sums fp32 holds exactly."""
     modulus = _LARGEST_EXACT // place.world_size
     base = torch.arange(_COLLECTIVE_ELEMENTS, device=place.device)
@@ -378,7 +378,7 @@ def _at(expected: torch.Tensor | int, index: torch.Tensor) -> torch.Tensor:
     return expected.index_select(0, index)
 
 
-def _timed(place: Place, action: Callable[[], T]) -> tuple[float, T]:
+def _timed(place: RankPlace, action: Callable[[], T]) -> tuple[float, T]:
     place.wait()
     started = perf_counter()
     result = action()
@@ -386,7 +386,7 @@ def _timed(place: Place, action: Callable[[], T]) -> tuple[float, T]:
     return perf_counter() - started, result
 
 
-def _memory_bytes(place: Place) -> int:
+def _memory_bytes(place: RankPlace) -> int:
     """Size of the buffer for patterns: a share of the free memory, in whole elements."""
     kind = place.device.type
     if kind == "cuda":

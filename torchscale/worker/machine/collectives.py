@@ -27,7 +27,7 @@ from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.units import format_bytes
 from torchscale.worker.identity import rank_identity
 from torchscale.worker.machine.collective_operations import COLLECTIVES, Collective, Message
-from torchscale.worker.measure.clock import Clock, HostClock, make_clock
+from torchscale.worker.measure.clock import BatchClock, HostClock, make_clock
 from torchscale.worker.measure.host import HostLoadMeter, host_load_meter
 from torchscale.worker.probe.gpu import driver_facts
 from torchscale.worker.process_group import Ranks
@@ -325,7 +325,7 @@ class _Sweep:
         else:
             dist.barrier()
 
-    def _time(self, call: Callable[[], None], clock: Clock) -> tuple[float, tuple[float, ...]]:
+    def _time(self, call: Callable[[], None], clock: BatchClock) -> tuple[float, tuple[float, ...]]:
         """Mean seconds of a call in one loop, and the seconds of as many calls that are timed one
         by one."""
         for _ in range(self._cell.warmup):

@@ -16,7 +16,7 @@ _ANCHOR_MS = 1_000.0
 60 ns, over ten minutes to 60 µs."""
 
 
-class Clock(Protocol):
+class BatchClock(Protocol):
     """Takes marks during a batch of steps, which are read after it."""
 
     def mark(self) -> None:
@@ -95,7 +95,7 @@ class AcceleratorSyncClock(HostClock):
         super().mark()
 
 
-def make_clock(device: torch.device, *, sync_cuda: bool) -> Clock:
+def make_clock(device: torch.device, *, sync_cuda: bool) -> BatchClock:
     """The clock for ``device``: host time on CPU, events on CUDA (host time with ``sync_cuda``),
     else synchronized host time."""
     if device.type == "cpu":

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from torchscale.schema.launch.experts import ExpertStep, ExpertUse
-from torchscale.worker.measure.clock import Clock
+from torchscale.worker.measure.clock import BatchClock
 from torchscale.worker.models.experts import ExpertLayer
 from torchscale.worker.process_group import Ranks
 
@@ -50,7 +50,7 @@ class ExpertMeter:
     in their time and not in their tokens.
     """
 
-    def __init__(self, layers: list[ExpertLayer], clock: Clock) -> None:
+    def __init__(self, layers: list[ExpertLayer], clock: BatchClock) -> None:
         self._layers, self._clock = layers, clock
         self._in_forward = self._is_open = False
         self._steps = [_Step([], 0, [])]

@@ -137,7 +137,7 @@ class ExpertDecoder(nn.Module):
         self.embedding: nn.Module | None = nn.Embedding(shape.vocab_size, hidden)
         self.blocks = nn.ModuleDict(
             {
-                str(layer): Block(shape, _feed_forward(shape, layer, balance, skew))
+                str(layer): ExpertBlock(shape, _feed_forward(shape, layer, balance, skew))
                 for layer in range(shape.num_layers)
             }
         )
@@ -181,7 +181,7 @@ class ExpertDecoder(nn.Module):
         return self.loss(logits, labels) + balance  # type: ignore[no-any-return]
 
 
-class Block(nn.Module):
+class ExpertBlock(nn.Module):
     """Attention and feed-forward, each with a norm before it and a residual connection."""
 
     def __init__(self, shape: ExpertShape, feed_forward: nn.Module) -> None:
@@ -228,7 +228,7 @@ class LatentAttention(nn.Module):
     def forward(
         self, x: Tensor, cosines: Tensor, sines: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """``x`` (B, T, D) → (B, T, D); ``mask`` as in :class:`Block`."""
+        """``x`` (B, T, D) → (B, T, D); ``mask`` as in :class:`ExpertBlock`."""
         sizes = (self.head_size, self.rope_size)
         query = self.query(self.query_down(x)).unflatten(-1, (-1, sum(sizes))).transpose(1, 2)
         content, position = query.split(sizes, dim=-1)

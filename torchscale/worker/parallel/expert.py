@@ -47,7 +47,7 @@ def spread(module: nn.Module, mesh: DeviceMesh) -> None:
             setattr(layer.experts, name, nn.Parameter(shard))
         if EXPERT in names:
             layer.experts.gradient_share = 1 / mesh[EXPERT].size()
-            layer.dispatch = AllToAll(mesh[EXPERT].get_group())
+            layer.dispatch = TokenExchange(mesh[EXPERT].get_group())
         if TENSOR in names:
             layer.sums = SumOverParts(mesh[TENSOR].get_group())
 
@@ -116,7 +116,7 @@ def _summed(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     return total
 
 
-class AllToAll:
+class TokenExchange:
     """Sends each token to the ranks that hold its experts, and their output back."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:

@@ -60,7 +60,7 @@ from .hooks import (
 from .marks import Marks
 from .recorder import Call, Recorder, enable_timing, enlarge_ring, timing_asked
 from .rings import rings
-from .sampler import Sampler
+from .sampler import LineSampler
 
 FORMAT = 1
 DUMP_VERSION = 2
@@ -118,7 +118,7 @@ class Collector:
         self.peers = Peers()
         self.checkpoints = Checkpoints(self.marks)
         self._root = directory
-        self._sampler = Sampler()
+        self._sampler = LineSampler()
         self._forked_ns = 0
         self._begin()
 
@@ -255,7 +255,7 @@ class Collector:
         }
         if self._forked_ns:  # it looks at the main thread of the other process
             self._sampler.close()
-            self._sampler = Sampler()
+            self._sampler = LineSampler()
         self._recorder = Recorder(self.marks, since_ns=self._forked_ns)
         facts.claim_rank()
         self.marks.start()

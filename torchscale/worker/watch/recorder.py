@@ -22,7 +22,7 @@ import torch.distributed as dist
 from . import clock
 from .beats import beat
 from .marks import DRAIN, DRAIN_END, Marks
-from .rings import GLOO, Ring, rings
+from .rings import GLOO, FlightRecorder, rings
 
 DEFAULT_ENTRIES = 2_000
 """Of torch, where nothing else is asked for."""
@@ -184,7 +184,7 @@ class Recorder:
         taken, self._lengths = self._lengths, []
         return taken
 
-    def _new_calls(self, ring: Ring, now: float) -> list[Call]:
+    def _new_calls(self, ring: FlightRecorder, now: float) -> list[Call]:
         """The collectives that a recorder has got since the last call; notes the lengths that have
         come. An entry of an unknown form leaves the others.
 

@@ -37,7 +37,7 @@ _EXCHANGES = (
 
 
 @dataclass(frozen=True)
-class Ring:
+class FlightRecorder:
     """One flight recorder.
 
     Attributes:
@@ -59,15 +59,15 @@ class Ring:
         return dict(pickle.loads(dumped))  # noqa: S301 - of this very process
 
 
-def rings() -> list[Ring]:
+def rings() -> list[FlightRecorder]:
     """All flight recorders that this process has, also those that nothing is written to."""
     found = []
     for kind, function in _functions().items():
         dump = partial(function, True, False, False)
-        found.append(Ring(GLOO if kind == _GENERIC else kind, dump))
+        found.append(FlightRecorder(GLOO if kind == _GENERIC else kind, dump))
         if kind == _GENERIC and "backend" in (function.__doc__ or ""):
             found += [
-                Ring(name, partial(function, True, False, False, backend=name))
+                FlightRecorder(name, partial(function, True, False, False, backend=name))
                 for name in sorted(backends() - _native())
             ]
     return found

@@ -23,7 +23,7 @@ _SCHEDSTAT_BYTES = 128
 """More than three numbers take."""
 
 
-class Sampler:
+class LineSampler:
     """Counts, by line of the user's program, how often the main thread was there.
 
     Attributes:

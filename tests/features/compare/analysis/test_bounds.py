@@ -12,7 +12,7 @@ from tests.features.compare.analysis.test_compare import STEADY, result, scaled,
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.bounds import EQUAL_WORK, HEAVY_SLOWDOWN, SLOWDOWN, Basis
 from torchscale.features.compare.analysis.compare import compare
-from torchscale.features.compare.analysis.pair import Change, Reason, Verdict
+from torchscale.features.compare.analysis.pair import ChangeVerdict, MetricChange, Reason
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell
 
@@ -49,17 +49,24 @@ HALF = [(0.48, 0.5)] * 3
 """Others had the core for half of the time."""
 
 
-def change(before: ResultCell, after: ResultCell, metric: Metric = Metric.THROUGHPUT) -> Change:
+def change(
+    before: ResultCell, after: ResultCell, metric: Metric = Metric.THROUGHPUT
+) -> MetricChange:
     pair = compare(side(before), side(after))
     return next(one for one in pair.cells[0].changes if one.metric is metric)
 
 
 @pytest.mark.parametrize(
     ("share", "verdict"),
-    [(1.0, Verdict.UNCLEAR), (0.95, Verdict.UNCLEAR), (0.8, Verdict.WORSE), (0.5, Verdict.WORSE)],
+    [
+        (1.0, ChangeVerdict.UNCLEAR),
+        (0.95, ChangeVerdict.UNCLEAR),
+        (0.8, ChangeVerdict.WORSE),
+        (0.5, ChangeVerdict.WORSE),
+    ],
 )
 def test_a_slower_side_under_load_is_worse_where_waiting_does_not_explain_it(
-    share: float, verdict: Verdict
+    share: float, verdict: ChangeVerdict
 ) -> None:
     """Half of the rate is what sharing the core explains; a fifth less than that is not."""
     found = change(QUIET, launches(scaled(STEADY, share * 0.5), HALF))
@@ -73,14 +80,14 @@ def test_a_slower_side_under_load_is_worse_where_waiting_does_not_explain_it(
 @pytest.mark.parametrize(
     ("rate", "verdict"),
     [
-        (100.0, Verdict.UNCLEAR),
-        (85.0, Verdict.WORSE),
-        (50.0, Verdict.WORSE),
-        (130.0, Verdict.BETTER),
+        (100.0, ChangeVerdict.UNCLEAR),
+        (85.0, ChangeVerdict.WORSE),
+        (50.0, ChangeVerdict.WORSE),
+        (130.0, ChangeVerdict.BETTER),
     ],
 )
 def test_a_reference_under_load_is_judged_by_what_it_would_have_reached(
-    rate: float, verdict: Verdict
+    rate: float, verdict: ChangeVerdict
 ) -> None:
     """It measured 50, and alone would have measured 96 or more; a side that is as slow as the
     reference looked is slower."""
@@ -93,13 +100,13 @@ def test_a_reference_under_load_is_judged_by_what_it_would_have_reached(
 def test_beside_processes_that_slow_the_fixed_work_the_bound_is_wider() -> None:
     slowed = launches(scaled(STEADY, 0.4), HALF, work=(1.5e-4, 4e-4))
     found = change(QUIET, slowed)
-    assert found.verdict is Verdict.UNCLEAR
+    assert found.verdict is ChangeVerdict.UNCLEAR
     assert found.high is not None
     machine = EQUAL_WORK[1]  # its own copies may have been slower by what is usual
     assert found.high.value == pytest.approx(0.8 * (1 + HEAVY_SLOWDOWN) * machine, rel=1e-3)
     assert (
         change(QUIET, launches(scaled(STEADY, 0.25), HALF, work=(1.5e-4, 4e-4))).verdict
-        is Verdict.WORSE
+        is ChangeVerdict.WORSE
     )
 
 
@@ -107,24 +114,27 @@ def test_fixed_work_of_another_processor_or_of_no_launch_is_not_compared() -> No
     slow = launches(scaled(STEADY, 0.4), HALF)
     other = slow.model_copy(update={"device": "another"})
     pair = compare(side(QUIET), side(other), ignore_precision=True)
-    assert pair.cells[0].changes[0].verdict is Verdict.UNCLEAR
-    assert change(QUIET, launches(scaled(STEADY, 0.4), HALF, work=None)).verdict is Verdict.UNCLEAR
+    assert pair.cells[0].changes[0].verdict is ChangeVerdict.UNCLEAR
+    assert (
+        change(QUIET, launches(scaled(STEADY, 0.4), HALF, work=None)).verdict
+        is ChangeVerdict.UNCLEAR
+    )
 
 
 def test_a_rank_that_sleeps_while_others_use_its_core_lost_nothing() -> None:
     """Others took nearly the whole core, and its threads hardly waited for it."""
     found = change(QUIET, launches(scaled(STEADY, 0.5), [(0.0, 0.02), None, (0.0, 0.02)]))
-    assert found.verdict is Verdict.WORSE
+    assert found.verdict is ChangeVerdict.WORSE
 
 
 def test_without_any_bound_the_launches_that_were_left_alone_decide() -> None:
     """One launch of three was quiet, and agrees with the others: half of the speed."""
     found = change(QUIET, launches((50.0, 50.1, 49.9), [(0.0, 1.0), None, (0.0, 1.0)]))
-    assert found.verdict is Verdict.WORSE
+    assert found.verdict is ChangeVerdict.WORSE
     assert found.bounds is not None
     assert found.bounds.basis is Basis.QUIET_LAUNCHES
     close = change(QUIET, launches((50.0, 99.9, 50.2), [(0.0, 1.0), None, (0.0, 1.0)]))
-    assert close.verdict is Verdict.SAME, "the quiet launch shows no difference"
+    assert close.verdict is ChangeVerdict.SAME, "the quiet launch shows no difference"
 
 
 @pytest.mark.parametrize("flag", ["contended", "throttled"])
@@ -132,28 +142,38 @@ def test_a_disturbance_makes_slower_and_never_faster(flag: str) -> None:
     unknown = [(0.0, 1.0)] * 3
     faster = launches(scaled(STEADY, 1.2), unknown, flag=flag)
     slower = launches(scaled(STEADY, 0.8), unknown, flag=flag)
-    assert change(QUIET, faster).verdict is Verdict.BETTER
-    assert change(QUIET, slower).verdict is Verdict.UNCLEAR
-    assert change(faster, QUIET).verdict is Verdict.WORSE
-    assert change(slower, QUIET).verdict is Verdict.UNCLEAR
-    assert change(QUIET, faster, Metric.STEP_P95).verdict is Verdict.BETTER
-    assert change(slower, QUIET, Metric.STEP_P95).verdict is Verdict.UNCLEAR
+    assert change(QUIET, faster).verdict is ChangeVerdict.BETTER
+    assert change(QUIET, slower).verdict is ChangeVerdict.UNCLEAR
+    assert change(faster, QUIET).verdict is ChangeVerdict.WORSE
+    assert change(slower, QUIET).verdict is ChangeVerdict.UNCLEAR
+    assert change(QUIET, faster, Metric.STEP_P95).verdict is ChangeVerdict.BETTER
+    assert change(slower, QUIET, Metric.STEP_P95).verdict is ChangeVerdict.UNCLEAR
     assert change(slower, QUIET).reason is Reason.CONDITIONS
 
 
 @pytest.mark.parametrize(
     ("share", "work", "verdict", "conditions"),
     [
-        (0.96, (1.56e-4, 2.5e-4), Verdict.UNCLEAR, ("slowed",)),  # as much slower as the machine
-        (0.96, (1.5e-4, 2.6e-4), Verdict.UNCLEAR, ("slowed",)),  # its memory
-        (0.90, (1.56e-4, 2.5e-4), Verdict.WORSE, ("slowed",)),  # by more than that
-        (0.96, (1.44e-4, 2.5e-4), Verdict.WORSE, ("slowed",)),  # although the machine was faster
-        (1.04, (1.44e-4, 2.5e-4), Verdict.UNCLEAR, ("slowed",)),
-        (0.96, (1.51e-4, 2.52e-4), Verdict.WORSE, ()),  # as fast as before
+        (
+            0.96,
+            (1.56e-4, 2.5e-4),
+            ChangeVerdict.UNCLEAR,
+            ("slowed",),
+        ),  # as much slower as the machine
+        (0.96, (1.5e-4, 2.6e-4), ChangeVerdict.UNCLEAR, ("slowed",)),  # its memory
+        (0.90, (1.56e-4, 2.5e-4), ChangeVerdict.WORSE, ("slowed",)),  # by more than that
+        (
+            0.96,
+            (1.44e-4, 2.5e-4),
+            ChangeVerdict.WORSE,
+            ("slowed",),
+        ),  # although the machine was faster
+        (1.04, (1.44e-4, 2.5e-4), ChangeVerdict.UNCLEAR, ("slowed",)),
+        (0.96, (1.51e-4, 2.52e-4), ChangeVerdict.WORSE, ()),  # as fast as before
     ],
 )
 def test_what_the_machine_itself_explains_is_no_change(
-    share: float, work: tuple[float, float], verdict: Verdict, conditions: tuple[str, ...]
+    share: float, work: tuple[float, float], verdict: ChangeVerdict, conditions: tuple[str, ...]
 ) -> None:
     """A host's clock is lower for minutes: all launches of a side alike, and the fixed work shows
     it."""
@@ -186,13 +206,13 @@ def test_a_slower_machine_of_two_is_worse() -> None:
         for one in compare(side(QUIET), other_host).cells[0].changes
         if one.metric is Metric.THROUGHPUT
     )
-    assert (found.verdict, found.conditions) == (Verdict.WORSE, ())
-    assert change(QUIET, slower).verdict is Verdict.UNCLEAR
+    assert (found.verdict, found.conditions) == (ChangeVerdict.WORSE, ())
+    assert change(QUIET, slower).verdict is ChangeVerdict.UNCLEAR
 
 
 def test_a_change_within_bounds_that_lie_within_the_threshold_is_none() -> None:
-    assert change(QUIET, launches(STEADY, [(0.0, 0.001)] * 3)).verdict is Verdict.SAME
-    assert change(QUIET, launches(STEADY, [(0.0, 0.05)] * 3)).verdict is Verdict.UNCLEAR
+    assert change(QUIET, launches(STEADY, [(0.0, 0.001)] * 3)).verdict is ChangeVerdict.SAME
+    assert change(QUIET, launches(STEADY, [(0.0, 0.05)] * 3)).verdict is ChangeVerdict.UNCLEAR
 
 
 @pytest.mark.parametrize("delays", [[(0.06, 0.06)] * 3, [(0.0, 0.0), (0.0, 0.0), (0.17, 0.18)]])
@@ -208,7 +228,7 @@ def test_delays_below_the_limit_of_a_flag_are_no_change(delays: list[tuple[float
     )
     for before, after in ((QUIET, slow), (slow, QUIET)):
         found = change(before, after)
-        assert found.verdict in (Verdict.UNCLEAR, Verdict.SAME)
+        assert found.verdict in (ChangeVerdict.UNCLEAR, ChangeVerdict.SAME)
         assert found.conditions == ("contended",)
 
 
@@ -218,7 +238,7 @@ def test_bounded_cells_count_in_the_mean_and_the_correction() -> None:
     slow = launches(scaled(STEADY, 0.3), HALF)
     pair = compare(before, side(slow, result(second, scaled(STEADY, 0.7))))
     (overall,) = [one for one in pair.overall if one.metric is Metric.THROUGHPUT]
-    assert (overall.cells, overall.withheld, overall.verdict) == (2, 0, Verdict.WORSE)
+    assert (overall.cells, overall.withheld, overall.verdict) == (2, 0, ChangeVerdict.WORSE)
     assert overall.high is not None
     assert overall.high.value == pytest.approx((0.6 * (1 + SLOWDOWN) * 0.7) ** 0.5, rel=1e-3)
     assert pair.regressions(()) == [first.id, second.id]
@@ -230,7 +250,7 @@ def test_an_end_that_is_unknown_leaves_the_other_one() -> None:
     found = change(QUIET, launches(scaled(STEADY, 0.9), [(0.3, 0.99)] * 3))
     assert found.low is not None
     assert found.low.value == pytest.approx(0.9 / 0.7, rel=1e-3)
-    assert (found.high, found.verdict) == (None, Verdict.BETTER)
+    assert (found.high, found.verdict) == (None, ChangeVerdict.BETTER)
     assert found.low.interval is not None
     assert found.possible == (found.low.interval[0], None)
 
@@ -250,7 +270,7 @@ def test_of_two_disturbed_sides_nothing_says_which_one_suffered_more() -> None:
     before = launches(STEADY, [None, None, delay], flag="throttled")
     after = launches(scaled(STEADY, 2.0), [delay] * 3, flag="throttled")
     found = change(before, after)
-    assert (found.low, found.high, found.verdict) == (None, None, Verdict.UNCLEAR)
+    assert (found.low, found.high, found.verdict) == (None, None, ChangeVerdict.UNCLEAR)
 
 
 def test_quiet_launches_without_a_spread_are_no_bound() -> None:

@@ -9,7 +9,13 @@ import pytest
 from tests.factories import cells, environment, experiment
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.compare import LEVEL, compare
-from torchscale.features.compare.analysis.pair import Change, Outcome, Pair, Reason, Verdict
+from torchscale.features.compare.analysis.pair import (
+    CellOutcome,
+    ChangeVerdict,
+    MetricChange,
+    Pair,
+    Reason,
+)
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import Session
 from torchscale.schema.run.metric_key import MetricKey
@@ -60,7 +66,7 @@ def side(*found: ResultCell, name: str = "side", **changes: Any) -> ResultSet:
     return ResultSet(name=name, cells=found, **{**defaults, **changes})
 
 
-def throughput(pair: Pair, at: int = 0) -> Change:
+def throughput(pair: Pair, at: int = 0) -> MetricChange:
     return next(change for change in pair.cells[at].changes if change.metric is Metric.THROUGHPUT)
 
 
@@ -72,12 +78,12 @@ def test_a_clear_change_beyond_the_threshold_is_told_in_its_direction() -> None:
     (cell, *_) = cells()
     slower = compare(side(result(cell)), side(result(cell, scaled(STEADY, 0.95))))
     faster = compare(side(result(cell)), side(result(cell, scaled(STEADY, 1.05))))
-    assert throughput(slower).verdict is Verdict.WORSE
+    assert throughput(slower).verdict is ChangeVerdict.WORSE
     assert throughput(slower).ratio.value == pytest.approx(0.95)
-    assert throughput(faster).verdict is Verdict.BETTER
+    assert throughput(faster).verdict is ChangeVerdict.BETTER
     longer = next(change for change in slower.cells[0].changes if change.metric is Metric.STEP_P95)
     assert longer.ratio.value == pytest.approx(1 / 0.95)
-    assert longer.verdict is Verdict.WORSE, "a longer step is worse"
+    assert longer.verdict is ChangeVerdict.WORSE, "a longer step is worse"
     assert slower.regressions(()) == [cell.id]
     assert faster.regressions(()) == []
 
@@ -86,7 +92,7 @@ def test_a_real_but_small_change_is_none() -> None:
     (cell, *_) = cells()
     pair = compare(side(result(cell)), side(result(cell, scaled(STEADY, 0.99))))
     assert (throughput(pair).adjusted_p or 1.0) < 0.05
-    assert throughput(pair).verdict is Verdict.SAME
+    assert throughput(pair).verdict is ChangeVerdict.SAME
     assert compare(
         side(result(cell)), side(result(cell, scaled(STEADY, 0.99))), threshold=0.005
     ).regressions(()) == [cell.id]
@@ -96,7 +102,7 @@ def test_noise_is_unclear_and_not_the_same() -> None:
     (cell, *_) = cells()
     noisy = (90.0, 100.0, 110.0)
     pair = compare(side(result(cell, noisy)), side(result(cell, scaled(noisy, 0.95))))
-    assert throughput(pair).verdict is Verdict.UNCLEAR
+    assert throughput(pair).verdict is ChangeVerdict.UNCLEAR
     assert throughput(pair).reason is Reason.NOISE
     assert pair.regressions(()) == []
     assert pair.unclear(()) == [cell.id]
@@ -110,9 +116,9 @@ def test_a_change_in_every_cell_is_seen_in_their_mean_where_none_shows_it_alone(
         *(result(cell, scaled(rates, 0.96)) for cell, rates in zip(plan, noisy, strict=True))
     )
     pair = compare(before, after)
-    assert {throughput(pair, at).verdict for at in range(12)} == {Verdict.UNCLEAR}
+    assert {throughput(pair, at).verdict for at in range(12)} == {ChangeVerdict.UNCLEAR}
     (overall,) = [one for one in pair.overall if one.metric is Metric.THROUGHPUT]
-    assert overall.verdict is Verdict.WORSE
+    assert overall.verdict is ChangeVerdict.WORSE
     assert pair.regressions(()) == []
     assert pair.overall_regressions(()) == [Metric.THROUGHPUT]
     assert pair.overall_regressions((Metric.MEMORY,)) == []
@@ -123,12 +129,12 @@ def test_two_launches_decide_nothing_whatever_they_say() -> None:
     (cell, *_) = cells()
     pair = compare(side(result(cell)), side(result(cell, (50.0, 50.0))))
     assert (throughput(pair).verdict, throughput(pair).reason) == (
-        Verdict.UNCLEAR,
+        ChangeVerdict.UNCLEAR,
         Reason.FEW_LAUNCHES,
     )
     assert throughput(pair).adjusted_p is None
     assert (pair.overall[0].verdict, pair.overall[0].reason) == (
-        Verdict.UNCLEAR,
+        ChangeVerdict.UNCLEAR,
         Reason.FEW_LAUNCHES,
     )
     assert pair.regressions(()) == []
@@ -140,11 +146,11 @@ def test_many_cells_are_corrected_for() -> None:
     plan = cells(batch_sizes=list(range(1, 21)), gpu_counts=[1])
     before, after = (100.0, 102.0, 98.0), (104.5, 106.5, 103.5)
     alone = compare(side(result(plan[0], before)), side(result(plan[0], after)))
-    assert throughput(alone).verdict is Verdict.BETTER
+    assert throughput(alone).verdict is ChangeVerdict.BETTER
     others = [result(cell, before) for cell in plan[1:]]
     among = compare(side(result(plan[0], before), *others), side(result(plan[0], after), *others))
     assert throughput(among).ratio == throughput(alone).ratio
-    assert throughput(among).verdict is Verdict.UNCLEAR
+    assert throughput(among).verdict is ChangeVerdict.UNCLEAR
 
 
 def test_a_cell_that_now_fails_is_a_regression_and_one_that_is_missing_is_unclear() -> None:
@@ -152,17 +158,17 @@ def test_a_cell_that_now_fails_is_a_regression_and_one_that_is_missing_is_unclea
     lost = compare(
         side(result(first), result(second)), side(result(first), result(second, state=State.OOM))
     )
-    assert [cell.outcome for cell in lost.cells] == [Outcome.COMPARED, Outcome.LOST]
+    assert [cell.outcome for cell in lost.cells] == [CellOutcome.COMPARED, CellOutcome.LOST]
     assert lost.regressions(()) == [second.id]
     gone = compare(side(result(first), result(second)), side(result(first)))
-    assert gone.cells[1].outcome is Outcome.UNMATCHED
+    assert gone.cells[1].outcome is CellOutcome.UNMATCHED
     assert gone.regressions(()) == []
     assert gone.unclear(()) == [second.id]
     skipped = compare(side(result(first)), side(result(first, state=State.SKIPPED)))
-    assert skipped.cells[0].outcome is Outcome.UNMEASURED
+    assert skipped.cells[0].outcome is CellOutcome.UNMEASURED
     assert skipped.unclear(()) == [first.id]
     back = compare(side(result(first, state=State.OOM)), side(result(first)))
-    assert back.cells[0].outcome is Outcome.GAINED
+    assert back.cells[0].outcome is CellOutcome.GAINED
 
 
 def test_the_score_is_speed_times_the_share_that_succeeded() -> None:
@@ -191,7 +197,7 @@ def test_a_price_makes_samples_per_dollar() -> None:
     change = next(change for change in pair.cells[0].changes if change.metric is Metric.COST)
     assert change.before == pytest.approx(100 * 3600 / (2 * cell.world_size), rel=1e-3)
     assert change.ratio.value == pytest.approx(0.75)
-    assert change.verdict is Verdict.WORSE
+    assert change.verdict is ChangeVerdict.WORSE
     assert pair.regressions(()) == [], "speed decides unless cost is asked for"
     assert pair.regressions((Metric.COST,)) == [cell.id]
 
@@ -200,23 +206,23 @@ def test_cells_match_by_workload_however_long_they_were_measured() -> None:
     (quick, *_), (full, *_) = cells(benchmark={"preset": "quick"}), cells()
     assert quick.id != full.id
     pair = compare(side(result(full)), side(result(quick)))
-    assert [cell.outcome for cell in pair.cells] == [Outcome.COMPARED]
+    assert [cell.outcome for cell in pair.cells] == [CellOutcome.COMPARED]
 
 
 def test_precision_is_bridged_only_when_asked() -> None:
     (full, *_), (half, *_) = cells(), cells(training={"precision": "bf16"})
     pair = compare(side(result(full)), side(result(half)))
-    assert [cell.outcome for cell in pair.cells] == [Outcome.UNMATCHED] * 2
+    assert [cell.outcome for cell in pair.cells] == [CellOutcome.UNMATCHED] * 2
     assert "differ in precision alone" in pair.notes[0]
     forced = compare(side(result(full)), side(result(half)), ignore_precision=True)
-    assert [cell.outcome for cell in forced.cells] == [Outcome.COMPARED]
+    assert [cell.outcome for cell in forced.cells] == [CellOutcome.COMPARED]
 
 
 def test_a_workload_that_stands_twice_on_a_side_is_not_guessed() -> None:
     (quick, *_), (full, *_) = cells(benchmark={"preset": "quick"}), cells()
     (other, *_) = cells(benchmark={"max_steps": 500})
     pair = compare(side(result(full)), side(result(quick), result(other)))
-    assert [cell.outcome for cell in pair.cells] == [Outcome.UNMATCHED] * 3
+    assert [cell.outcome for cell in pair.cells] == [CellOutcome.UNMATCHED] * 3
 
 
 BUSY = ("contended",)
@@ -227,18 +233,18 @@ def test_a_side_that_was_contended_alone_decides_nothing_unless_that_is_accepted
     cell, _ = cells()
     sides = side(result(cell)), side(result(cell, scaled(STEADY, 0.6), flags=BUSY))
     pair = compare(*sides)
-    assert (throughput(pair).verdict, throughput(pair).conditions) == (Verdict.UNCLEAR, BUSY)
+    assert (throughput(pair).verdict, throughput(pair).conditions) == (ChangeVerdict.UNCLEAR, BUSY)
     assert throughput(pair).adjusted_p is None, (
         "a p-value beside a verdict that does not rest on it"
     )
     (overall,) = [one for one in pair.overall if one.metric is Metric.THROUGHPUT]
-    assert (overall.verdict, overall.conditions) == (Verdict.UNCLEAR, BUSY)
+    assert (overall.verdict, overall.conditions) == (ChangeVerdict.UNCLEAR, BUSY)
     assert pair.regressions(()) == pair.overall_regressions(()) == []
     assert pair.may_hide_loss(())
     assert pair.score is not None
     assert not pair.score.certain
     memory = next(change for change in pair.cells[0].changes if change.metric is Metric.MEMORY)
-    assert memory.verdict is Verdict.SAME, "other processes do not change what a cell needs"
+    assert memory.verdict is ChangeVerdict.SAME, "other processes do not change what a cell needs"
     accepted = compare(*sides, accept_flags=True)
     assert accepted.regressions(()) == [cell.id]
     both = compare(
@@ -255,7 +261,7 @@ def test_cells_under_unequal_conditions_do_not_count_in_the_mean_or_in_the_corre
     pair = compare(side(result(first), result(second)), after)
     alone = compare(side(result(first)), side(result(first, scaled(STEADY, 1.05))))
     (overall,) = [one for one in pair.overall if one.metric is Metric.THROUGHPUT]
-    assert (overall.cells, overall.withheld, overall.verdict) == (1, 1, Verdict.BETTER)
+    assert (overall.cells, overall.withheld, overall.verdict) == (1, 1, ChangeVerdict.BETTER)
     assert overall.ratio == alone.overall[0].ratio
     assert throughput(pair).adjusted_p == throughput(alone).adjusted_p
     assert pair.score is not None
@@ -301,7 +307,7 @@ def test_noise_between_the_sessions_of_one_side_counts_for_both() -> None:
     change = throughput(compare(days, once))
     assert change.sessions == (2, 1)
     assert change.session_spread == pytest.approx(0.067, abs=0.002)
-    assert change.verdict is Verdict.UNCLEAR
+    assert change.verdict is ChangeVerdict.UNCLEAR
     same_day = side(result(cell, (100.0, 100.2, 99.8, 110.0, 110.2, 109.8)))
     assert throughput(compare(same_day, once)).session_spread is None
 
@@ -312,7 +318,7 @@ def test_days_that_agree_leave_the_verdict_as_it_is() -> None:
     change = throughput(compare(days, side(result(cell, scaled(STEADY, 0.9)))))
     assert change.session_spread == 0.0
     assert change.covers_sessions
-    assert change.verdict is Verdict.WORSE
+    assert change.verdict is ChangeVerdict.WORSE
 
 
 def test_a_partial_cell_is_compared_by_the_launches_that_it_has() -> None:
@@ -348,7 +354,8 @@ def test_p_and_verdict_agree(equal: float) -> None:
         )
         assert change.adjusted_p is not None
         assert (
-            change.verdict.decided is (change.adjusted_p < LEVEL) or change.verdict is Verdict.SAME
+            change.verdict.decided is (change.adjusted_p < LEVEL)
+            or change.verdict is ChangeVerdict.SAME
         )
 
 
@@ -411,6 +418,6 @@ def test_a_score_of_speed_is_as_certain_as_the_speeds() -> None:
         return side(result(cell, launches=launches))
 
     pair = compare(with_tail([0.1, 0.5, 0.9]), with_tail([0.2, 0.9, 0.3]))
-    assert [one.verdict for one in pair.overall] == [Verdict.SAME, Verdict.UNCLEAR]
+    assert [one.verdict for one in pair.overall] == [ChangeVerdict.SAME, ChangeVerdict.UNCLEAR]
     assert pair.score is not None
     assert pair.score.certain

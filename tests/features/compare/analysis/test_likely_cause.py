@@ -7,18 +7,18 @@ import pytest
 from tests.explanations import explained, measured
 from torchscale.features.compare.analysis.likely_cause import (
     ADVICE,
-    Basis,
-    Cause,
+    CauseBasis,
+    LikelyCause,
     candidates_for,
 )
-from torchscale.features.compare.analysis.matching import Difference
+from torchscale.features.compare.analysis.matching import SideDifference
 from torchscale.schema.node.environment import Versions
 from torchscale.schema.run.step_parts import StepPart
 
 VERSIONS = {"torchscale": "0.1.0", "python": "3.11.7", "torch": "2.13.0"}
 
 
-def only_cause(*sides: Any, **changes: Any) -> Cause:
+def only_cause(*sides: Any, **changes: Any) -> LikelyCause:
     cell = explained(*sides, **changes)
     (cause,) = cell.causes
     return cause
@@ -27,7 +27,7 @@ def only_cause(*sides: Any, **changes: Any) -> Cause:
 def test_the_only_change_that_can_be_behind_a_part_is_named() -> None:
     newer = Versions.model_validate({**VERSIONS, "nccl": "2.28.3"})
     cause = only_cause(measured(), measured({StepPart.COMMUNICATION: 0.01}), versions=newer)
-    assert cause.basis is Basis.ONLY_CHANGE
+    assert cause.basis is CauseBasis.ONLY_CHANGE
     assert cause.candidates == ("NCCL",)
     assert "NCCL (none → 2.28.3)" in cause.text
 
@@ -35,7 +35,7 @@ def test_the_only_change_that_can_be_behind_a_part_is_named() -> None:
 def test_a_change_that_cannot_be_behind_a_part_is_no_candidate() -> None:
     newer = Versions.model_validate({**VERSIONS, "nccl": "2.28.3"})
     cause = only_cause(measured(), measured({StepPart.FORWARD: 0.02}), versions=newer)
-    assert cause.basis is Basis.NONE
+    assert cause.basis is CauseBasis.NONE
     assert cause.candidates == ()
     assert "torchscale profile" in cause.advice
 
@@ -43,7 +43,7 @@ def test_a_change_that_cannot_be_behind_a_part_is_no_candidate() -> None:
 def test_changes_that_came_together_are_listed_and_none_is_named() -> None:
     newer = Versions.model_validate({**VERSIONS, "cuda": "13.0", "driver": "580.1"})
     cause = only_cause(measured(), measured({StepPart.FORWARD: 0.02}), versions=newer)
-    assert cause.basis is Basis.SEVERAL
+    assert cause.basis is CauseBasis.SEVERAL
     assert cause.candidates == ("CUDA", "driver")
 
 
@@ -56,36 +56,36 @@ def test_more_buckets_explain_longer_communication_and_not_shorter() -> None:
     few: dict[str, Any] = {"gradient_bytes": 100, "buckets": 1}
     many: dict[str, Any] = {"gradient_bytes": 100, "buckets": 40}
     longer = only_cause(measured(**few), measured({StepPart.COMMUNICATION: 0.01}, **many))
-    assert longer.basis is Basis.MEASURED
+    assert longer.basis is CauseBasis.MEASURED
     assert "40 buckets instead of 1" in longer.text
     shorter = only_cause(measured({StepPart.COMMUNICATION: 0.01}, **few), measured(**many))
-    assert shorter.basis is Basis.NONE
+    assert shorter.basis is CauseBasis.NONE
     same = only_cause(measured(**few), measured({StepPart.COMMUNICATION: 0.01}, **few))
-    assert same.basis is Basis.NONE
+    assert same.basis is CauseBasis.NONE
     two: dict[str, Any] = {"gradient_bytes": 100, "buckets": 2}
     three: dict[str, Any] = {"gradient_bytes": 100, "buckets": 3}
     half_as_many_more = only_cause(
         measured(**two), measured({StepPart.COMMUNICATION: 0.01}, **three)
     )
-    assert half_as_many_more.basis is Basis.MEASURED
+    assert half_as_many_more.basis is CauseBasis.MEASURED
     unknown = only_cause(measured(), measured({StepPart.COMMUNICATION: 0.01}, **many))
-    assert unknown.basis is Basis.NONE, "how many there were before is not known"
+    assert unknown.basis is CauseBasis.NONE, "how many there were before is not known"
     forward = only_cause(measured(**few), measured({StepPart.FORWARD: 0.02}, **many))
-    assert forward.basis is Basis.NONE, "buckets do not make the forward pass longer"
+    assert forward.basis is CauseBasis.NONE, "buckets do not make the forward pass longer"
 
 
 def test_a_link_that_is_slower_by_itself_is_named_if_the_gradients_are_the_same() -> None:
     before = measured(gradient_bytes=100, link_seconds=0.002)
     slower = measured({StepPart.COMMUNICATION: 0.01}, gradient_bytes=100, link_seconds=0.006)
     cause = only_cause(before, slower)
-    assert cause.basis is Basis.MEASURED
+    assert cause.basis is CauseBasis.MEASURED
     assert "6 ms instead of 2 ms" in cause.text
     half_again = measured({StepPart.COMMUNICATION: 0.01}, gradient_bytes=100, link_seconds=0.003)
-    assert only_cause(before, half_again).basis is Basis.MEASURED
+    assert only_cause(before, half_again).basis is CauseBasis.MEASURED
     larger = measured({StepPart.COMMUNICATION: 0.01}, gradient_bytes=300, link_seconds=0.006)
-    assert only_cause(before, larger).basis is Basis.NONE
+    assert only_cause(before, larger).basis is CauseBasis.NONE
     alike = measured({StepPart.COMMUNICATION: 0.01}, gradient_bytes=100, link_seconds=0.0021)
-    assert only_cause(before, alike).basis is Basis.NONE
+    assert only_cause(before, alike).basis is CauseBasis.NONE
 
 
 def test_two_measured_causes_are_two_candidates() -> None:
@@ -94,7 +94,7 @@ def test_two_measured_causes_are_two_candidates() -> None:
         {StepPart.COMMUNICATION: 0.01}, gradient_bytes=100, buckets=9, link_seconds=0.006
     )
     cause = only_cause(before, after)
-    assert cause.basis is Basis.SEVERAL
+    assert cause.basis is CauseBasis.SEVERAL
     assert "two candidates" in cause.text
 
 
@@ -103,7 +103,7 @@ def test_one_rank_that_became_slower_is_named_with_its_phase() -> None:
         ranks=(0.0005, 0.0055), later_in={StepPart.FORWARD: 0.0025, StepPart.BACKWARD: 0.0001}
     )
     cause = only_cause(measured(later_in={StepPart.FORWARD: 0.0}), after)
-    assert cause.basis is Basis.MEASURED
+    assert cause.basis is CauseBasis.MEASURED
     assert "rank 1 is slower" in cause.text
     assert "in its forward pass" in cause.text
     spread = measured(
@@ -121,7 +121,7 @@ def test_one_rank_that_became_slower_is_named_with_its_phase() -> None:
 
 def test_of_several_slower_ranks_none_is_named() -> None:
     cause = only_cause(measured(), measured(ranks=(0.006, 0.006)))
-    assert cause.basis is Basis.NONE
+    assert cause.basis is CauseBasis.NONE
 
 
 @pytest.mark.parametrize(
@@ -142,14 +142,14 @@ def test_of_several_slower_ranks_none_is_named() -> None:
     ],
 )
 def test_which_changes_can_be_behind_which_parts(part: StepPart, name: str, *, can: bool) -> None:
-    found = candidates_for(part, [Difference(name, ("a", "b"))])
+    found = candidates_for(part, [SideDifference(name, ("a", "b"))])
     assert found == ((name,) if can else ())
 
 
 def test_two_names_of_one_change_are_one_candidate() -> None:
     both = [
-        Difference("strategy of cells", ("ddp", "fsdp")),
-        Difference("config parallel.strategy", ("ddp", "fsdp")),
+        SideDifference("strategy of cells", ("ddp", "fsdp")),
+        SideDifference("config parallel.strategy", ("ddp", "fsdp")),
     ]
     assert candidates_for(StepPart.COMMUNICATION, both) == ("strategy of cells",)
     assert candidates_for(StepPart.COMMUNICATION, both[1:]) == ("config parallel.strategy",)

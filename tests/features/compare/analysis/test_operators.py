@@ -6,14 +6,14 @@ from collections.abc import Mapping
 import pytest
 
 from torchscale.features.compare.analysis.operators import OperatorFate, compare_recorded
-from torchscale.features.trace.analysis.operators import OperatorUse, RecordedStep
+from torchscale.features.trace.analysis.operators import MeanRecordedStep, OperatorUse
 
 
 def recorded(
     seconds: float, uses: Mapping[str, tuple[float, float]], communication: float = 0.0
-) -> RecordedStep:
+) -> MeanRecordedStep:
     """A step with these operators: calls and seconds of all of them."""
-    return RecordedStep(
+    return MeanRecordedStep(
         10,
         seconds,
         {name: OperatorUse(*use) for name, use in uses.items()},

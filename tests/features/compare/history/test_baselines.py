@@ -14,7 +14,7 @@ from tests.features.compare.history.test_trends import levels
 from tests.histories import THROUGHPUT, night, nightly
 from torchscale.errors import UsageError
 from torchscale.features.compare.analysis.compare import compare
-from torchscale.features.compare.analysis.pair import Verdict
+from torchscale.features.compare.analysis.pair import ChangeVerdict
 from torchscale.features.compare.history.baselines import Against, earlier_side, named_side
 from torchscale.features.compare.history.entry import history_entry
 from torchscale.features.compare.history.file import open_history
@@ -102,7 +102,7 @@ def test_the_median_is_over_runs_with_an_interval_from_their_scatter(tmp_path: P
     assert (
         change.ratio.interval[1] - 1 > spread
     )  # one session on the other side is as uncertain as a night is
-    assert change.verdict is Verdict.UNCLEAR
+    assert change.verdict is ChangeVerdict.UNCLEAR
 
 
 def test_a_steady_median_tells_a_slower_run(tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ def test_a_steady_median_tells_a_slower_run(tmp_path: Path) -> None:
         tmp_path, [nightly(number, [levels(number, 100)]) for number in range(10)], "median-of-10"
     )
     slower = compare(reference, nightly(40, [levels(40, 90)]), median=True)
-    assert slower.cells[0].changes[0].verdict is Verdict.WORSE
+    assert slower.cells[0].changes[0].verdict is ChangeVerdict.WORSE
     equal = compare(reference, nightly(40, [levels(40, 100)]), median=True)
-    assert equal.cells[0].changes[0].verdict is Verdict.SAME
+    assert equal.cells[0].changes[0].verdict is ChangeVerdict.SAME
 
 
 def test_a_median_of_fewer_runs_says_so_and_other_versions_of_torch_are_left_out(

@@ -5,16 +5,16 @@ import shlex
 import pytest
 
 from tests.features.compare.history.test_page import changed_history
-from torchscale.features.compare.analysis.matching import Difference
+from torchscale.features.compare.analysis.matching import SideDifference
 from torchscale.features.compare.history.export import history_export
 from torchscale.features.compare.history.next_commands import RunPlaces, next_commands
 from torchscale.features.compare.history.trends import ChangePoint
 
-TORCH = Difference("torch", ("2.9.0+cpu", "2.10.0+cpu"))
-NCCL = Difference("NCCL", ("2.27.3", "2.28.1"))
+TORCH = SideDifference("torch", ("2.9.0+cpu", "2.10.0+cpu"))
+NCCL = SideDifference("NCCL", ("2.27.3", "2.28.1"))
 
 
-def change(*differences: Difference) -> ChangePoint:
+def change(*differences: SideDifference) -> ChangePoint:
     """Between ``night-13`` and ``night-14``, with these differences."""
     (found,) = changed_history().trends[0].changes
     return ChangePoint(
@@ -51,30 +51,30 @@ def test_runs_that_cannot_be_read_again_have_no_line() -> None:
     [
         ([TORCH], "torchscale bisect torch==2.9.0+cpu torch==2.10.0+cpu -- COMMAND"),
         (
-            [TORCH, NCCL, Difference("transformers", ("4.1", "5.0"))],
+            [TORCH, NCCL, SideDifference("transformers", ("4.1", "5.0"))],
             "torchscale bisect torch==2.9.0+cpu,transformers==4.1 torch==2.10.0+cpu,transformers==5.0 "
             "-- COMMAND",
         ),
         (
-            [NCCL, Difference("CUDA", ("13.0", "13.1"))],
+            [NCCL, SideDifference("CUDA", ("13.0", "13.1"))],
             "torchscale bisect nvidia-nccl-cu13==2.27.3 nvidia-nccl-cu13==2.28.1 -- COMMAND",
         ),
     ],
 )
-def test_packages_that_differ_can_be_bisected(differences: list[Difference], line: str) -> None:
+def test_packages_that_differ_can_be_bisected(differences: list[SideDifference], line: str) -> None:
     assert next_commands(change(*differences), RunPlaces()) == (line,)
 
 
 @pytest.mark.parametrize(
     "difference",
     [
-        Difference("driver", ("550.54", "570.1")),
-        Difference("torch", ("2.9.0", "")),
-        Difference("torch", ("2.9.0", "2.10.0, then 2.11.0")),
-        Difference("torch", ("2.9.0", "$(reboot)")),
+        SideDifference("driver", ("550.54", "570.1")),
+        SideDifference("torch", ("2.9.0", "")),
+        SideDifference("torch", ("2.9.0", "2.10.0, then 2.11.0")),
+        SideDifference("torch", ("2.9.0", "$(reboot)")),
     ],
 )
-def test_what_no_package_index_has_is_not_bisected(difference: Difference) -> None:
+def test_what_no_package_index_has_is_not_bisected(difference: SideDifference) -> None:
     assert next_commands(change(difference), RunPlaces()) == ()
 
 

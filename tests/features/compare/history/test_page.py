@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tests.features.compare.history.test_trends import content, levels, slower_from
 from tests.histories import nightly
-from torchscale.features.compare.analysis.matching import Difference
+from torchscale.features.compare.analysis.matching import SideDifference
 from torchscale.features.compare.history.export import history_export
 from torchscale.features.compare.history.page import HistoryReport, history_document
 from torchscale.features.compare.history.tables import print_history
@@ -23,7 +23,7 @@ from torchscale.features.compare.history.text import (
 from torchscale.features.compare.history.trends import trends
 from torchscale.report.document import Bullets, Chart, Table, Tone
 
-DRIVER = Difference("driver", ("550.54", "570.1"))
+DRIVER = SideDifference("driver", ("550.54", "570.1"))
 
 
 def changed_history(share: float = 0.9) -> HistoryReport:
@@ -136,8 +136,8 @@ def test_hundreds_of_changes_stay_readable() -> None:
 
 def test_differences_begin_with_what_readers_look_for() -> None:
     (change,) = changed_history().trends[0].changes
-    commit = Difference("git commit", ("a" * 40, "b" * 40 + "-dirty"))
-    others = [Difference(f"config key{number}", ("1", "2")) for number in range(20)]
+    commit = SideDifference("git commit", ("a" * 40, "b" * 40 + "-dirty"))
+    others = [SideDifference(f"config key{number}", ("1", "2")) for number in range(20)]
     texts = difference_texts(replace(change, differences=(*others, DRIVER, commit)))
     assert texts[0] == f"git commit: {'a' * 12} → {'b' * 12}-dirty"
     assert texts[1] == "driver: 550.54 → 570.1"

@@ -12,7 +12,7 @@ from tests.factories import cells
 from tests.features.compare.analysis.test_compare import STEADY, result, scaled, side, two_days
 from torchscale.config.choices import MatchKey, Metric
 from torchscale.features.compare.analysis.compare import compare
-from torchscale.features.compare.analysis.matching import Difference
+from torchscale.features.compare.analysis.matching import SideDifference
 from torchscale.features.compare.export import comparison_json
 from torchscale.features.compare.sections.document import ComparisonReport, comparison_document
 from torchscale.features.compare.terminal.comparison import print_comparison
@@ -221,7 +221,7 @@ def test_the_markdown_of_many_cells_is_short_and_begins_with_regressions() -> No
         *(result(cell, rate) for cell, rate in zip(plan, rates, strict=True)), name="after"
     )
     pair = compare(side(*map(result, plan), name="before"), other)
-    differing = tuple(Difference(f"config key{number}", ("1", "2")) for number in range(40))
+    differing = tuple(SideDifference(f"config key{number}", ("1", "2")) for number in range(40))
     report = ComparisonReport((pair,), differing, ("before", "after"))
     text = render_markdown(comparison_document(report, brief=True))
     assert len(text.splitlines()) <= 60
@@ -283,7 +283,7 @@ def test_cells_that_differ_are_named_by_what_both_are_and_what_differs_comes_fir
         == "tiny ResNet, fp32, batch 8 | batch 16, 2 devices | 1 device"
     )
     report = ComparisonReport(
-        (pair,), (Difference("devices of cells", ("2", "1")),), ("a", "b"), matched_by_name=True
+        (pair,), (SideDifference("devices of cells", ("2", "1")),), ("a", "b"), matched_by_name=True
     )
     assert [section.anchor for section in comparison_document(report).sections][:2] == [
         "differences",

@@ -6,12 +6,12 @@ import pytest
 
 from tests.explanations import NOISE, explained, measured
 from torchscale.features.compare.analysis.explanation import ExplainedCell
-from torchscale.features.compare.analysis.likely_cause import Basis
+from torchscale.features.compare.analysis.likely_cause import CauseBasis
 from torchscale.features.compare.analysis.why import Clarity
 from torchscale.features.compare.text.why import (
     OUTSIDE_LABELS,
     PART_LABELS,
-    Unit,
+    TimeUnit,
     cause_sentences,
     clarity_text,
     listed_ranks,
@@ -50,11 +50,11 @@ def test_printed_rows_sum_to_the_printed_step() -> None:
     ("seconds", "unit"), [(2.0, "s"), (0.02, "ms"), (0.0002, "µs"), (1.0, "s"), (0.001, "ms")]
 )
 def test_times_have_the_unit_of_the_whole(seconds: float, unit: str) -> None:
-    assert Unit.of(seconds).name == unit
+    assert TimeUnit.of(seconds).name == unit
 
 
 def test_what_rounds_to_zero_has_no_sign() -> None:
-    unit = Unit.of(0.02)
+    unit = TimeUnit.of(0.02)
     assert unit.change(-0.001) == "0.00"
     assert unit.change(0.02) == "+0.02"
     assert unit.text(-0.0) == "0.00"
@@ -100,7 +100,7 @@ def test_abstentions_are_told() -> None:
     assert nothing.startswith("Forward +5.00 ms: clear, but nothing that is recorded")
     newer = Versions(torchscale="0.1.0", python="3.12.1", torch="2.13.0", cuda="13.0")
     cell = slower_forward(versions=newer)
-    assert cell.causes[0].basis is Basis.SEVERAL
+    assert cell.causes[0].basis is CauseBasis.SEVERAL
     (several,) = cause_sentences(cell)
     assert "2 candidates that changed together: Python and CUDA" in several
 

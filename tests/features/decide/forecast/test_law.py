@@ -8,12 +8,17 @@ from dataclasses import replace
 import pytest
 
 from torchscale.features.decide.forecast.law import expected_maximum, features, fit_law
-from torchscale.features.decide.forecast.series import DEFAULT_NOISE, Latency, Measured, make_series
+from torchscale.features.decide.forecast.series import (
+    DEFAULT_NOISE,
+    Latency,
+    MeasuredCount,
+    make_series,
+)
 
 
-def of_costs(*costs: tuple[int, int, float]) -> list[Measured]:
+def of_costs(*costs: tuple[int, int, float]) -> list[MeasuredCount]:
     """GPUs, nodes, GPU-seconds per sample."""
-    return [Measured(gpus, nodes, (gpus / cost,)) for gpus, nodes, cost in costs]
+    return [MeasuredCount(gpus, nodes, (gpus / cost,)) for gpus, nodes, cost in costs]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, 0.0), (8, 1.424), (64, 2.344), (1024, 3.235)])
@@ -40,7 +45,7 @@ def test_a_costly_first_step_to_two_nodes_is_not_repeated_at_four() -> None:
 
 def over_nodes(
     local: int, nodes: int, *, latency: float, of_bytes: float, of_ring: bool
-) -> Measured:
+) -> MeasuredCount:
     """Latency and bytes are what each costs at two nodes, relative to compute; all of it is
     exposed."""
     gpus = local * nodes
@@ -49,7 +54,9 @@ def over_nodes(
     exposed = latency * growth + of_bytes * carried
     cost = 1 + exposed
     share = Latency(latency * growth / exposed, of_ring) if nodes > 1 else None
-    return Measured(gpus, nodes, (gpus / cost,) * 3, exposed_share=exposed / cost, latency=share)
+    return MeasuredCount(
+        gpus, nodes, (gpus / cost,) * 3, exposed_share=exposed / cost, latency=share
+    )
 
 
 @pytest.mark.parametrize("of_ring", [False, True])
@@ -78,7 +85,7 @@ def test_latency_that_was_not_measured_is_taken_for_bytes() -> None:
 
 
 def test_latency_that_is_hidden_widens_nothing() -> None:
-    points = [Measured(8, 1, (8.0,) * 3), Measured(16, 2, (16.0,) * 3, exposed_share=0.0)]
+    points = [MeasuredCount(8, 1, (8.0,) * 3), MeasuredCount(16, 2, (16.0,) * 3, exposed_share=0.0)]
     hidden = [points[0], replace(points[1], latency=Latency(0.9))]
     assert fit_law(hidden).deviation(32, 4) == pytest.approx(
         fit_law(points).deviation(32, 4), rel=0.05
@@ -87,7 +94,7 @@ def test_latency_that_is_hidden_widens_nothing() -> None:
 
 def test_the_fit_goes_through_precise_points() -> None:
     points = [
-        Measured(gpus, nodes, (gpus / cost,) * 3)
+        MeasuredCount(gpus, nodes, (gpus / cost,) * 3)
         for gpus, nodes, cost in ((8, 1, 1.0), (16, 2, 1.2), (32, 4, 1.24))
     ]
     fit = fit_law(points)
@@ -113,10 +120,10 @@ def test_scale_and_unit_of_throughput_do_not_matter() -> None:
 
 
 def test_a_bad_launch_of_three_does_not_move_a_point() -> None:
-    good = Measured(8, 1, (100.0, 101.0, 99.5))
-    bad = Measured(8, 1, (100.0, 101.0, 20.0))
+    good = MeasuredCount(8, 1, (100.0, 101.0, 99.5))
+    bad = MeasuredCount(8, 1, (100.0, 101.0, 20.0))
     assert bad.throughput == good.throughput == 100.0
-    assert Measured(8, 1, (100.0,)).noise == DEFAULT_NOISE
+    assert MeasuredCount(8, 1, (100.0,)).noise == DEFAULT_NOISE
     assert good.noise < DEFAULT_NOISE
 
 
@@ -136,7 +143,8 @@ def test_costs_that_fall_predict_no_negative_cost() -> None:
 def test_measured_waiting_for_stragglers_replaces_its_prior() -> None:
     def predicted(share: float | None) -> float:
         points = [
-            Measured(n, k, (float(n),) * 3, straggler_share=share) for n, k in ((8, 1), (16, 2))
+            MeasuredCount(n, k, (float(n),) * 3, straggler_share=share)
+            for n, k in ((8, 1), (16, 2))
         ]
         return fit_law(points).cost(256, 32)
 

@@ -11,11 +11,14 @@ from torchscale.features.decide.forecast.page import (
     prediction_document,
 )
 from torchscale.features.decide.forecast.predict import predict_series
-from torchscale.features.decide.forecast.series import Latency, Measured, make_series
+from torchscale.features.decide.forecast.series import Latency, MeasuredCount, make_series
 
 
 def report(*counts: int, rates: tuple[float, float] = (100.0, 95.0)) -> PredictionReport:
-    points = [Measured(8, 1, (8 * rates[0], 8.1 * rates[0])), Measured(32, 4, (32 * rates[1],))]
+    points = [
+        MeasuredCount(8, 1, (8 * rates[0], 8.1 * rates[0])),
+        MeasuredCount(32, 4, (32 * rates[1],)),
+    ]
     return PredictionReport(
         "points.csv", (predict_series(make_series("bert", points), counts, price=2.0),), 2.0
     )
@@ -62,7 +65,7 @@ def test_exposure_is_said_either_way() -> None:
 
 def test_measured_gradient_sync_is_named_as_such() -> None:
     points = [
-        Measured(n, k, (n * 100.0,), exposed_share=share)
+        MeasuredCount(n, k, (n * 100.0,), exposed_share=share)
         for n, k, share in ((8, 1, 0.0), (16, 2, 0.04))
     ]
     outcome = predict_series(make_series("bert", points), [32])
@@ -71,8 +74,8 @@ def test_measured_gradient_sync_is_named_as_such() -> None:
 
 def test_measured_latency_is_said_of_the_largest_count_over_nodes() -> None:
     points = [
-        Measured(8, 1, (800.0,), exposed_share=0.0, latency=Latency(0.9)),
-        Measured(16, 2, (1500.0,), exposed_share=0.06, latency=Latency(0.705)),
+        MeasuredCount(8, 1, (800.0,), exposed_share=0.0, latency=Latency(0.9)),
+        MeasuredCount(16, 2, (1500.0,), exposed_share=0.06, latency=Latency(0.705)),
     ]
     outcome = predict_series(make_series("bert", points), (32,))
     assert exposure_sentence(outcome) == (

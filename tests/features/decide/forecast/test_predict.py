@@ -9,19 +9,19 @@ import pytest
 
 from torchscale.features.decide.forecast.law import features
 from torchscale.features.decide.forecast.predict import (
-    Basis,
+    PredictionBasis,
     SeriesPrediction,
     exposed_from,
     predict_series,
 )
-from torchscale.features.decide.forecast.series import Measured, MeasuredSeries, make_series
+from torchscale.features.decide.forecast.series import MeasuredCount, MeasuredSeries, make_series
 
 
 def series(
     *points: tuple[int, int, float], gpus_per_node: int = 8, link: str | None = None
 ) -> MeasuredSeries:
     """GPUs, nodes, throughput per GPU."""
-    measured = [Measured(gpus, nodes, (gpus * rate,)) for gpus, nodes, rate in points]
+    measured = [MeasuredCount(gpus, nodes, (gpus * rate,)) for gpus, nodes, rate in points]
     return make_series("resnet50", measured, gpus_per_node=gpus_per_node, link=link)
 
 
@@ -35,14 +35,14 @@ def refusal(outcome: SeriesPrediction) -> str:
 
 
 def test_every_figure_of_a_prediction() -> None:
-    measured = [Measured(8, 1, (800.0,), 256.0), Measured(16, 2, (1520.0,), 512.0)]
+    measured = [MeasuredCount(8, 1, (800.0,), 256.0), MeasuredCount(16, 2, (1520.0,), 512.0)]
     outcome = predict_series(make_series("", measured), [32, 16], price=2.0)
     at_16, at_32 = outcome.predictions
     assert outcome.refusals == ()
-    assert (at_16.throughput, at_16.basis) == (1520.0, Basis.MEASURED)
+    assert (at_16.throughput, at_16.basis) == (1520.0, PredictionBasis.MEASURED)
     assert at_16.efficiency == pytest.approx(0.95)
     assert at_16.low < 1520.0 < at_16.high
-    assert (at_32.gpus, at_32.nodes, at_32.basis) == (32, 4, Basis.EXTRAPOLATED)
+    assert (at_32.gpus, at_32.nodes, at_32.basis) == (32, 4, PredictionBasis.EXTRAPOLATED)
     assert at_32.low < at_32.throughput < at_32.high
     assert 2700 < at_32.throughput < 3040  # between 84 % and hold
     assert at_32.efficiency == pytest.approx(at_32.throughput / 3200)
@@ -54,7 +54,7 @@ def test_every_figure_of_a_prediction() -> None:
 def test_a_count_between_measured_ones_is_interpolated() -> None:
     outcome = predict_series(series((8, 1, 100.0), (16, 2, 95.0), (64, 8, 90.0)), [32])
     (between,) = outcome.predictions
-    assert between.basis is Basis.INTERPOLATED
+    assert between.basis is PredictionBasis.INTERPOLATED
     assert 90 * 32 * 0.97 < between.throughput < 95 * 32 * 1.03
 
 
@@ -101,14 +101,20 @@ def test_another_network_than_the_measured_one_is_refused() -> None:
 
 
 def test_strong_scaling_is_refused() -> None:
-    measured = [Measured(8, 1, (800.0,), 256.0), Measured(16, 2, (1500.0,), 256.0)]
+    measured = [MeasuredCount(8, 1, (800.0,), 256.0), MeasuredCount(16, 2, (1500.0,), 256.0)]
     assert "weak scaling" in refusal(predict_series(make_series("", measured), [32]))
 
 
 def test_noise_that_launches_show_excuses_a_difference() -> None:
-    noisy = [Measured(8, 1, (600.0, 800.0, 1000.0)), Measured(16, 2, (1900.0, 1600.0, 2300.0))]
+    noisy = [
+        MeasuredCount(8, 1, (600.0, 800.0, 1000.0)),
+        MeasuredCount(16, 2, (1900.0, 1600.0, 2300.0)),
+    ]
     assert predict_series(make_series("", noisy), [32]).refusals == ()
-    precise = [Measured(8, 1, (799.0, 800.0, 801.0)), Measured(16, 2, (1899.0, 1900.0, 1901.0))]
+    precise = [
+        MeasuredCount(8, 1, (799.0, 800.0, 801.0)),
+        MeasuredCount(16, 2, (1899.0, 1900.0, 1901.0)),
+    ]
     assert predict_series(make_series("", precise), [32]).refusals != ()
 
 
@@ -120,7 +126,8 @@ def test_exposure_begins_at_the_first_count_that_stays_dearer() -> None:
 def test_measured_gradient_sync_says_where_it_is_exposed() -> None:
     shares = ((8, 1, 0.001), (16, 2, 0.05), (32, 4, 0.08))
     points = [
-        Measured(gpus, nodes, (gpus * 100.0,), exposed_share=share) for gpus, nodes, share in shares
+        MeasuredCount(gpus, nodes, (gpus * 100.0,), exposed_share=share)
+        for gpus, nodes, share in shares
     ]
     assert exposed_from(make_series("", points)) == 16
     assert exposed_from(make_series("", points[:1])) is None
@@ -141,7 +148,7 @@ def test_the_interval_holds_what_the_law_itself_would_measure() -> None:
                 term * feature for term, feature in zip(terms, features(gpus, nodes), strict=True)
             )
             points.append(
-                Measured(gpus, nodes, (gpus / cost * math.exp(generator.gauss(0, 0.01)),))
+                MeasuredCount(gpus, nodes, (gpus / cost * math.exp(generator.gauss(0, 0.01)),))
             )
         (one,) = predict_series(make_series("", points[:2]), [32]).predictions
         inside += one.low <= points[2].throughput <= one.high

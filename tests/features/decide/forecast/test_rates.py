@@ -9,7 +9,7 @@ import pytest
 from torchscale.errors import UsageError
 from torchscale.features.decide.forecast.measured_table import read_table
 from torchscale.features.decide.forecast.rates import throughput_column
-from torchscale.features.decide.forecast.units import Kind, Share, parse_unit
+from torchscale.features.decide.forecast.units import RateScope, UnitKind, parse_unit
 
 STEP_RATES = [
     "it/s",
@@ -151,7 +151,7 @@ def table(tmp_path: Path, *lines: str) -> Path:
 
 @pytest.mark.parametrize("unit", STEP_RATES)
 def test_steps_are_no_samples(tmp_path: Path, unit: str) -> None:
-    assert parse_unit(unit).kind is Kind.STEPS
+    assert parse_unit(unit).kind is UnitKind.STEPS
     path = table(tmp_path, "gpus,throughput,unit", f"8,2,{unit}", f"16,1.9,{unit}")
     with pytest.raises(UsageError) as caught:
         read_table(path)
@@ -163,7 +163,7 @@ def test_steps_are_no_samples(tmp_path: Path, unit: str) -> None:
 
 @pytest.mark.parametrize(("unit", "seconds"), STEP_TIMES.items())
 def test_a_time_of_a_step_is_no_rate(tmp_path: Path, unit: str, seconds: float) -> None:
-    assert (parse_unit(unit).kind, parse_unit(unit).seconds) == (Kind.STEP_TIME, seconds)
+    assert (parse_unit(unit).kind, parse_unit(unit).seconds) == (UnitKind.STEP_TIME, seconds)
     path = table(tmp_path, "gpus,throughput,unit", f"8,2,{unit}", f"16,1.9,{unit}")
     with pytest.raises(UsageError, match="is a time of a step; expected a rate per second"):
         read_table(path)
@@ -207,7 +207,7 @@ def test_rates_of_a_gpu_are_multiplied_by_their_number(
 def test_rates_of_a_node_are_multiplied_where_the_nodes_are_given(
     tmp_path: Path, unit: str
 ) -> None:
-    assert parse_unit(unit).share is Share.NODE
+    assert parse_unit(unit).share is RateScope.NODE
     with pytest.raises(UsageError, match="it is of one node") as caught:
         read_table(table(tmp_path, "gpus,throughput,unit", f"8,100,{unit}", f"16,95,{unit}"))
     assert caught.value.hint == "or say in a column nodes how many there are"

@@ -10,7 +10,7 @@ import pytest
 
 from torchscale.features.decide.tune.gains import (
     Gain,
-    Verdict,
+    GainVerdict,
     paired_gain,
     smallest_visible,
     verdict_of,
@@ -20,14 +20,14 @@ from torchscale.features.decide.tune.gains import (
 @pytest.mark.parametrize(
     ("log", "error", "verdict"),
     [
-        (0.1, 0.01, Verdict.FASTER),
-        (-0.1, 0.01, Verdict.SLOWER),
-        (0.001, 0.001, Verdict.NO_GAIN),
-        (0.02, 0.02, Verdict.OPEN),
-        (-0.01, 0.05, Verdict.OPEN),
+        (0.1, 0.01, GainVerdict.FASTER),
+        (-0.1, 0.01, GainVerdict.SLOWER),
+        (0.001, 0.001, GainVerdict.NO_GAIN),
+        (0.02, 0.02, GainVerdict.OPEN),
+        (-0.01, 0.05, GainVerdict.OPEN),
     ],
 )
-def test_verdicts(log: float, error: float, verdict: Verdict) -> None:
+def test_verdicts(log: float, error: float, verdict: GainVerdict) -> None:
     assert verdict_of(Gain(log, error, degrees=20, rounds=5)) is verdict
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.factories import experiment, machine
 from torchscale.config.experiment import Experiment
 from torchscale.config.strategy import strategy_label
-from torchscale.features.decide.tune.memory import MemoryForecast, Need, as_ddp, need
+from torchscale.features.decide.tune.memory import MemoryForecast, MemoryNeed, as_ddp, need
 from torchscale.measure.context import PlannedRun
 from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.kinds import of_kind
@@ -57,11 +57,11 @@ def on_four(strategy: object, **content: object) -> TrainingCell:
 def test_a_split_model_takes_at_least_its_share_of_the_states(
     strategy: object, shares: int
 ) -> None:
-    assert need(on_four(strategy), None, WHOLE) == Need(8 * GIB // shares, at_least=True)
+    assert need(on_four(strategy), None, WHOLE) == MemoryNeed(8 * GIB // shares, at_least=True)
 
 
 def test_a_prediction_counts_as_it_is() -> None:
-    assert need(on_four("fsdp"), WHOLE, WHOLE) == Need(13 * GIB)
+    assert need(on_four("fsdp"), WHOLE, WHOLE) == MemoryNeed(13 * GIB)
 
 
 def test_nothing_is_said_where_nothing_is_known() -> None:

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from torchscale.features.decide.tune.gains import Verdict
-from torchscale.features.decide.tune.search import Measured, Search
+from torchscale.features.decide.tune.gains import GainVerdict
+from torchscale.features.decide.tune.search import SettingLaunch, SettingSearch
 from torchscale.features.decide.tune.strategies import choices
-from torchscale.features.decide.tune.surface import START, Change, Setting, Traits
+from torchscale.features.decide.tune.surface import START, AxisChange, Setting, Traits
 
 AXES = {
-    "compile": [Change("compile", "true")],
-    "fused": [Change("fused", "true")],
-    "bucket": [Change("bucket", "1"), Change("bucket", "100")],
+    "compile": [AxisChange("compile", "true")],
+    "fused": [AxisChange("fused", "true")],
+    "bucket": [AxisChange("bucket", "1"), AxisChange("bucket", "100")],
 }
-PROBE = (Change("comm_hook", "noop"),)
+PROBE = (AxisChange("comm_hook", "noop"),)
 
 
 def machine(
@@ -33,27 +33,27 @@ def machine(
     seconds: float = 3.0,
     extra: Callable[[Setting], float] = lambda _: 0.0,
     failing: Mapping[str, str] = {},
-) -> Callable[[Setting], Measured]:
+) -> Callable[[Setting], SettingLaunch]:
     """Measures settings whose gains are logarithms by ``axis=value``."""
     draw = random.Random(seed)
 
-    def measure(setting: Setting) -> Measured:
+    def measure(setting: Setting) -> SettingLaunch:
         names = [f"{change.axis}={change.value}" for change in setting]
         states = [failing[name] for name in names if name in failing]
         if states:
-            return Measured(None, 1.0, states[0], "it failed")
+            return SettingLaunch(None, 1.0, states[0], "it failed")
         log = (
             math.log(1000)
             + sum(gains.get(name, 0.0) for name in names)
             + extra(setting)
             + draw.gauss(0, noise)
         )
-        return Measured(log, seconds)
+        return SettingLaunch(log, seconds)
 
     return measure
 
 
-def run(search: Search, measure: Callable[[Setting], Measured]) -> Search:
+def run(search: SettingSearch, measure: Callable[[Setting], SettingLaunch]) -> SettingSearch:
     """To its end."""
     launches = search.launches()
     setting = next(launches, None)
@@ -65,14 +65,14 @@ def run(search: Search, measure: Callable[[Setting], Measured]) -> Search:
     return search
 
 
-def searched(budget: float = 1e6, **machine_options: object) -> Search:
-    return run(Search(AXES, budget_seconds=budget), machine(**machine_options))  # type: ignore[arg-type]
+def searched(budget: float = 1e6, **machine_options: object) -> SettingSearch:
+    return run(SettingSearch(AXES, budget_seconds=budget), machine(**machine_options))  # type: ignore[arg-type]
 
 
 def test_winners_of_several_axes_are_combined_and_verified() -> None:
     """Two changes that gain, one that loses."""
     search = searched(gains={"compile=true": 0.2, "fused=true": 0.05, "bucket=1": -0.1})
-    assert search.winner == (Change("compile", "true"), Change("fused", "true"))
+    assert search.winner == (AxisChange("compile", "true"), AxisChange("fused", "true"))
     assert search.ending == "complete"
     assert search.is_verified
     assert search.verified is not None
@@ -90,14 +90,14 @@ def test_start_and_winner_take_turns_at_going_first() -> None:
     ran: list[Setting] = []
     measure = machine({"fused=true": 0.05}, noise=0.0005)
 
-    def drifting(setting: Setting) -> Measured:
+    def drifting(setting: Setting) -> SettingLaunch:
         ran.append(setting)
         measured = measure(setting)
         assert measured.log is not None
-        return Measured(measured.log - 0.01 * len(ran), measured.seconds)
+        return SettingLaunch(measured.log - 0.01 * len(ran), measured.seconds)
 
-    search = run(Search({"fused": AXES["fused"]}, budget_seconds=1e6), drifting)
-    assert search.winner == (Change("fused", "true"),)
+    search = run(SettingSearch({"fused": AXES["fused"]}, budget_seconds=1e6), drifting)
+    assert search.winner == (AxisChange("fused", "true"),)
     assert search.verified is not None
     first_of_each_pair = ran[-2 * search.verified.rounds :: 2]
     winner, start = search.winner, ()
@@ -113,7 +113,7 @@ def test_changes_that_cancel_each_other_are_not_both_taken() -> None:
         return -0.3 if len({change.axis for change in setting} & {"compile", "fused"}) == 2 else 0.0
 
     search = searched(gains={"compile=true": 0.1, "fused=true": 0.05}, extra=clash)
-    assert search.winner == (Change("compile", "true"),)
+    assert search.winner == (AxisChange("compile", "true"),)
     assert search.is_verified
 
 
@@ -128,7 +128,7 @@ def test_a_change_that_helps_only_with_another_is_found() -> None:
         )
 
     search = searched(gains={"compile=true": 0.1, "fused=true": -0.05}, extra=together)
-    assert search.winner == (Change("compile", "true"), Change("fused", "true"))
+    assert search.winner == (AxisChange("compile", "true"), AxisChange("fused", "true"))
     assert search.interaction == pytest.approx(math.expm1(0.15), abs=0.03)
 
 
@@ -147,17 +147,17 @@ def test_nothing_better_is_an_answer_with_what_could_have_been_seen() -> None:
 def test_a_winner_that_fails_when_it_is_verified_leaves_the_pairs_before() -> None:
     """Its last launch: one in a hundred launches runs out of memory all the same."""
 
-    def until(last: float) -> tuple[Search, int]:
+    def until(last: float) -> tuple[SettingSearch, int]:
         works, ran = machine({"fused=true": 0.1}), 0
 
-        def measure(setting: Setting) -> Measured:
+        def measure(setting: Setting) -> SettingLaunch:
             nonlocal ran
             ran += bool(setting)
             if setting and ran == last:
-                return Measured(None, 1.0, "oom", "it failed")
+                return SettingLaunch(None, 1.0, "oom", "it failed")
             return works(setting)
 
-        return run(Search({"fused": AXES["fused"]}, budget_seconds=1e6), measure), ran
+        return run(SettingSearch({"fused": AXES["fused"]}, budget_seconds=1e6), measure), ran
 
     sound, launches = until(math.inf)
     failed, _ = until(launches)
@@ -169,9 +169,9 @@ def test_a_winner_that_fails_when_it_is_verified_leaves_the_pairs_before() -> No
 def test_failing_settings_are_rows() -> None:
     """Out of memory on one axis; another one wins."""
     search = searched(gains={"fused=true": 0.1}, failing={"compile=true": "oom"})
-    trial = search.trials[Change("compile", "true"),]
+    trial = search.trials[AxisChange("compile", "true"),]
     assert (trial.state, trial.reason, trial.launches) == ("oom", "it failed", 1)
-    assert search.winner == (Change("fused", "true"),)
+    assert search.winner == (AxisChange("fused", "true"),)
 
 
 def test_nothing_but_the_start_runs() -> None:
@@ -188,12 +188,12 @@ def test_a_combination_that_fails_is_a_row_and_the_search_goes_on() -> None:
     """Each change runs by itself; both together do not."""
     works = machine({"compile=true": 0.2, "fused=true": 0.1})
 
-    def measure(setting: Setting) -> Measured:
+    def measure(setting: Setting) -> SettingLaunch:
         both = len({change.axis for change in setting} & {"compile", "fused"}) == 2
-        return Measured(None, 1.0, "oom", "it failed") if both else works(setting)
+        return SettingLaunch(None, 1.0, "oom", "it failed") if both else works(setting)
 
-    search = run(Search(AXES, budget_seconds=1e6), measure)
-    assert search.winner == (Change("compile", "true"),)
+    search = run(SettingSearch(AXES, budget_seconds=1e6), measure)
+    assert search.winner == (AxisChange("compile", "true"),)
     assert search.is_verified
     assert any(trial.state == "oom" for trial in search.trials.values())
 
@@ -201,7 +201,8 @@ def test_a_combination_that_fails_is_a_row_and_the_search_goes_on() -> None:
 def test_a_start_that_fails_ends_the_search() -> None:
     """There is nothing to compare with."""
     search = run(
-        Search(AXES, budget_seconds=100), lambda _: Measured(None, 1.0, "oom", "it failed")
+        SettingSearch(AXES, budget_seconds=100),
+        lambda _: SettingLaunch(None, 1.0, "oom", "it failed"),
     )
     assert search.ending == "start failed"
     assert search.trials[START].state == "oom"
@@ -220,12 +221,12 @@ def test_the_budget_bounds_the_launches() -> None:
 def test_a_small_budget_goes_to_what_is_tried_and_not_to_repeats_of_the_start() -> None:
     """Eight launches: the probe of communication alone would take them all, and no verification
     fits."""
-    search = Search(AXES, budget_seconds=24, probe=PROBE, probed=["bucket"])
+    search = SettingSearch(AXES, budget_seconds=24, probe=PROBE, probed=["bucket"])
     run(search, machine({"compile=true": 0.3}))
     assert list(search.trials)[:3] == [
         START,
-        (Change("compile", "true"),),
-        (Change("fused", "true"),),
+        (AxisChange("compile", "true"),),
+        (AxisChange("fused", "true"),),
     ]
     assert PROBE not in search.trials
     assert search.untried == ()
@@ -235,11 +236,11 @@ def test_a_small_budget_goes_to_what_is_tried_and_not_to_repeats_of_the_start() 
 
 def test_what_was_not_tried_is_named_with_what_an_answer_takes() -> None:
     search = searched(budget=7, gains={})
-    assert list(search.trials) == [START, (Change("compile", "true"),)]
+    assert list(search.trials) == [START, (AxisChange("compile", "true"),)]
     assert search.untried == (
-        Change("fused", "true"),
-        Change("bucket", "1"),
-        Change("bucket", "100"),
+        AxisChange("fused", "true"),
+        AxisChange("bucket", "1"),
+        AxisChange("bucket", "100"),
     )
     assert (search.launch_seconds, search.launches_needed, search.seconds_needed) == (3.0, 11, 33.0)
 
@@ -261,15 +262,15 @@ def test_a_cold_first_launch_is_not_taken_for_the_length_of_all() -> None:
     works = machine({"compile=true": 0.3})
     lengths = itertools.chain([9.0], itertools.repeat(3.0))
     search = run(
-        Search(AXES, budget_seconds=46),
+        SettingSearch(AXES, budget_seconds=46),
         lambda setting: replace(works(setting), seconds=next(lengths)),
     )
     assert search.is_verified
 
 
 def test_a_change_that_takes_long_waits_for_a_budget_with_room_for_it() -> None:
-    search = run(Search(AXES, budget_seconds=14, costs={"compile": 5.0}), machine({}))
-    assert search.untried == (Change("compile", "true"),)
+    search = run(SettingSearch(AXES, budget_seconds=14, costs={"compile": 5.0}), machine({}))
+    assert search.untried == (AxisChange("compile", "true"),)
     assert search.seconds_needed == 5 * 3.0 + 8 * 3.0
 
 
@@ -277,18 +278,18 @@ def test_recorded_launches_take_nothing_of_the_budget() -> None:
     """The search after one that ran out of its budget."""
     works = machine({"compile=true": 0.3})
     ran: dict[Setting, int] = {}
-    first = run(Search(AXES, budget_seconds=15), works)
+    first = run(SettingSearch(AXES, budget_seconds=15), works)
     ran.update({setting: trial.launches for setting, trial in first.trials.items()})
 
     def recorded(setting: Setting) -> bool:
         return ran.get(setting, 0) > 0
 
-    def measure(setting: Setting) -> Measured:
+    def measure(setting: Setting) -> SettingLaunch:
         known = recorded(setting)
         ran[setting] = ran.get(setting, 0) - known
         return replace(works(setting), recorded=known)
 
-    again = run(Search(AXES, budget_seconds=30, is_recorded=recorded), measure)
+    again = run(SettingSearch(AXES, budget_seconds=30, is_recorded=recorded), measure)
     assert sum(trial.launches for trial in again.trials.values()) == 5 + 10
     assert again.is_verified
 
@@ -296,26 +297,28 @@ def test_recorded_launches_take_nothing_of_the_budget() -> None:
 def test_no_bucket_is_tried_where_communication_is_hidden() -> None:
     """A run that exchanges nothing is not faster."""
     search = run(
-        Search(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"]),
+        SettingSearch(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"]),
         machine({"fused=true": 0.1}),
     )
     assert "cannot be told from noise" in search.skipped["bucket"]
-    assert (Change("bucket", "1"),) not in search.trials
-    assert search.winner == (Change("fused", "true"),)
+    assert (AxisChange("bucket", "1"),) not in search.trials
+    assert search.winner == (AxisChange("fused", "true"),)
 
 
 def test_buckets_are_tried_where_communication_is_exposed() -> None:
     """Exchanging nothing gains a third: the probe itself is never the winner."""
     gains = {"comm_hook=noop": 0.3, "bucket=100": 0.1}
-    search = run(Search(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"]), machine(gains))
+    search = run(
+        SettingSearch(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"]), machine(gains)
+    )
     assert search.probe is not None
     assert search.probe.log == pytest.approx(0.3, abs=0.02)
-    assert search.winner == (Change("bucket", "100"),)
+    assert search.winner == (AxisChange("bucket", "100"),)
 
 
 def test_nothing_is_probed_where_no_axis_of_communication_is_searched() -> None:
     search = run(
-        Search({"fused": AXES["fused"]}, budget_seconds=1e6, probe=PROBE, probed=["bucket"]),
+        SettingSearch({"fused": AXES["fused"]}, budget_seconds=1e6, probe=PROBE, probed=["bucket"]),
         machine({"fused=true": 0.1}),
     )
     assert PROBE not in search.trials
@@ -325,15 +328,15 @@ def test_nothing_is_probed_where_no_axis_of_communication_is_searched() -> None:
 def test_every_trial_says_whether_it_gains() -> None:
     search = searched(gains={"compile=true": 0.2, "bucket=1": -0.1})
     verdicts = {setting: trial.verdict for setting, trial in search.trials.items()}
-    assert verdicts[Change("compile", "true"),] is Verdict.FASTER
-    assert verdicts[Change("bucket", "1"),] is Verdict.SLOWER
-    assert verdicts[START] is Verdict.OPEN
+    assert verdicts[AxisChange("compile", "true"),] is GainVerdict.FASTER
+    assert verdicts[AxisChange("bucket", "1"),] is GainVerdict.SLOWER
+    assert verdicts[START] is GainVerdict.OPEN
 
 
 def test_a_prediction_narrows_what_is_tried() -> None:
     """The caller chooses once communication is known to be exposed."""
     gains = {"comm_hook=noop": 0.3, "bucket=100": 0.1}
-    search = Search(
+    search = SettingSearch(
         AXES,
         budget_seconds=1e6,
         probe=PROBE,
@@ -341,23 +344,25 @@ def test_a_prediction_narrows_what_is_tried() -> None:
         choose=lambda _, changes: changes[1:],
     )
     run(search, machine(gains))
-    assert (Change("bucket", "1"),) not in search.trials
-    assert search.winner == (Change("bucket", "100"),)
-    none = Search(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"], choose=lambda *_: ())
+    assert (AxisChange("bucket", "1"),) not in search.trials
+    assert search.winner == (AxisChange("bucket", "100"),)
+    none = SettingSearch(
+        AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"], choose=lambda *_: ()
+    )
     run(none, machine(gains))
     assert none.skipped == {"bucket": "none is predicted to be faster"}
 
 
 def test_an_interrupted_search_keeps_what_it_knows() -> None:
     """Closed after ten launches."""
-    search = Search(AXES, budget_seconds=1e6)
+    search = SettingSearch(AXES, budget_seconds=1e6)
     launches, measure = search.launches(), machine({"compile=true": 0.2})
     setting = next(launches)
     for _ in range(10):
         setting = launches.send(measure(setting))
     launches.close()
     assert search.ending == "interrupted"
-    assert search.trials[Change("compile", "true"),].gain is not None
+    assert search.trials[AxisChange("compile", "true"),].gain is not None
 
 
 def test_a_noisy_machine_finds_the_same() -> None:
@@ -372,23 +377,23 @@ def test_a_noisy_machine_finds_the_same() -> None:
     assert len(found) >= 17
 
 
-def launched(search: Search) -> int:
+def launched(search: SettingSearch) -> int:
     return sum(trial.launches for trial in search.trials.values())
 
 
 def test_far_fewer_launches_than_an_exhaustive_search() -> None:
     """Six axes of two to four values: 2⁴ · 3 · 4 combinations. How many one search takes varies
     with the last digits of the linear algebra, which depend on the CPU."""
-    axes = {name: [Change(name, "true")] for name in "abcd"}
+    axes = {name: [AxisChange(name, "true")] for name in "abcd"}
     axes |= {
-        "e": [Change("e", value) for value in "12"],
-        "f": [Change("f", value) for value in "123"],
+        "e": [AxisChange("e", value) for value in "12"],
+        "f": [AxisChange("f", value) for value in "123"],
     }
     gains = {"a=true": 0.1, "b=true": 0.05, "e=2": 0.07}
     searches = [
-        run(Search(axes, budget_seconds=1e6), machine(gains, seed=seed)) for seed in range(5)
+        run(SettingSearch(axes, budget_seconds=1e6), machine(gains, seed=seed)) for seed in range(5)
     ]
-    best = (Change("a", "true"), Change("b", "true"), Change("e", "2"))
+    best = (AxisChange("a", "true"), AxisChange("b", "true"), AxisChange("e", "2"))
     assert sum(search.winner == best for search in searches) >= 4
     assert statistics.fmean(map(launched, searches)) < 0.6 * 2**4 * 3 * 4
 
@@ -402,7 +407,9 @@ def test_the_choice_is_about_as_good_as_the_best_combination(noise: float) -> No
     for seed in range(20):
         draw = random.Random(seed)
         axes = {"a": ["1"], "b": ["1"], "c": ["1"], "d": ["1", "2", "3", "4"]}
-        changes = {axis: [Change(axis, value) for value in values] for axis, values in axes.items()}
+        changes = {
+            axis: [AxisChange(axis, value) for value in values] for axis, values in axes.items()
+        }
         alone = {
             change: draw.gauss(0.05, 0.12) for members in changes.values() for change in members
         }
@@ -422,11 +429,11 @@ def test_the_choice_is_about_as_good_as_the_best_combination(noise: float) -> No
 
         def measure(
             setting: Setting, draw: Any = draw, log: Any = log, drift: Any = drift
-        ) -> Measured:
+        ) -> SettingLaunch:
             drift[0] = 0.9 * drift[0] + draw.gauss(0, 0.3 * noise)
-            return Measured(log(setting) + drift[0] + draw.gauss(0, noise), 3.0)
+            return SettingLaunch(log(setting) + drift[0] + draw.gauss(0, noise), 3.0)
 
-        search = run(Search(changes, budget_seconds=1e6), measure)
+        search = run(SettingSearch(changes, budget_seconds=1e6), measure)
         close += best - log(search.winner) < 0.02
         launches += launched(search)
     assert close >= 18
@@ -437,7 +444,7 @@ def test_a_small_gain_is_verified_with_more_launches_than_a_large_one() -> None:
     """The noise is the same, and the interval has to exclude no gain."""
     small, large = (
         run(
-            Search({"fused": AXES["fused"]}, budget_seconds=1e6),
+            SettingSearch({"fused": AXES["fused"]}, budget_seconds=1e6),
             machine({"fused=true": gain}, noise=0.01),
         )
         for gain in (0.05, 0.3)
@@ -452,7 +459,7 @@ def test_room_for_a_verification_is_kept_before_anything_is_known_to_be_ahead() 
     one."""
     search = searched(budget=36, gains={"compile=true": 0.3})
     assert search.is_verified
-    assert search.untried == (Change("bucket", "100"),)
+    assert search.untried == (AxisChange("bucket", "100"),)
 
 
 def test_what_ran_before_is_read_again_whatever_the_budget() -> None:
@@ -461,12 +468,12 @@ def test_what_ran_before_is_read_again_whatever_the_budget() -> None:
     left = {setting: trial.launches for setting, trial in first.trials.items()}
     works = machine({})
 
-    def measure(setting: Setting) -> Measured:
+    def measure(setting: Setting) -> SettingLaunch:
         known = left.get(setting, 0) > 0
         left[setting] = left.get(setting, 0) - known
         return replace(works(setting), recorded=known)
 
-    again = Search(AXES, budget_seconds=1.0, is_recorded=lambda one: left.get(one, 0) > 0)
+    again = SettingSearch(AXES, budget_seconds=1.0, is_recorded=lambda one: left.get(one, 0) > 0)
     run(again, measure)
     assert list(again.trials)[:5] == list(first.trials)[:5]
     assert again.untried == ()
@@ -476,24 +483,24 @@ def test_nothing_is_launched_after_the_start_has_failed() -> None:
     """Not even with the room that was kept for a verification: there is nothing to compare with."""
     works, starts = machine({}), itertools.count(1)
 
-    def measure(setting: Setting) -> Measured:
+    def measure(setting: Setting) -> SettingLaunch:
         if setting == START and next(starts) == 2:
-            return Measured(None, 1.0, "oom", "it failed")
+            return SettingLaunch(None, 1.0, "oom", "it failed")
         return works(setting)
 
-    search = Search(
+    search = SettingSearch(
         AXES, budget_seconds=96, probe=PROBE, probed=["bucket"], costs={"compile": 24.0}
     )
     run(search, measure)
     assert search.ending == "start failed"
-    assert list(search.trials) == [START, (Change("fused", "true"),)]
+    assert list(search.trials) == [START, (AxisChange("fused", "true"),)]
     assert search.trials[START].launches == 2
 
 
 @pytest.mark.parametrize("gain", [-0.3, 0.02])
 def test_how_much_less_communication_could_gain_is_the_end_of_the_interval(gain: float) -> None:
     """And nothing where exchanging nothing is slower: no share is below zero."""
-    search = Search(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"])
+    search = SettingSearch(AXES, budget_seconds=1e6, probe=PROBE, probed=["bucket"])
     run(search, machine({"comm_hook=noop": gain}, noise=0.02))
     assert search.probe is not None
     high = search.probe.interval()[1]
@@ -504,7 +511,7 @@ def test_how_much_less_communication_could_gain_is_the_end_of_the_interval(gain:
 
 STRATEGIES = {
     "strategy": [
-        Change("strategy", name) for name in ("half", "tensor", "pipe", "both", "slow-both")
+        AxisChange("strategy", name) for name in ("half", "tensor", "pipe", "both", "slow-both")
     ]
 }
 TRAITS = {
@@ -520,27 +527,31 @@ TRAITS = {
 HELD = STRATEGIES["strategy"][3:]
 
 
-def of_strategies(measure: Callable[[Setting], Measured], most: int = 40, **more: Any) -> Search:
+def of_strategies(
+    measure: Callable[[Setting], SettingLaunch], most: int = 40, **more: Any
+) -> SettingSearch:
     axes = {**STRATEGIES, **more}
-    search = Search(axes, budget_seconds=1e6, traits=TRAITS, held=HELD, most_launches=most)
+    search = SettingSearch(axes, budget_seconds=1e6, traits=TRAITS, held=HELD, most_launches=most)
     return run(search, measure)
 
 
 def test_a_product_is_launched_where_its_parts_gain_and_not_where_they_lose() -> None:
     gains = {"half": 0.2, "tensor": 0.1, "pipe": -0.9, "both": 0.35, "slow-both": -0.8}
     search = of_strategies(machine({f"strategy={name}": gain for name, gain in gains.items()}))
-    assert search.winner == (Change("strategy", "both"),)
+    assert search.winner == (AxisChange("strategy", "both"),)
     assert search.is_verified
-    assert (Change("strategy", "slow-both"),) not in search.trials
+    assert (AxisChange("strategy", "slow-both"),) not in search.trials
     assert search.untried == ()
-    lost = search.over_choice((Change("strategy", "tensor"),))
+    lost = search.over_choice((AxisChange("strategy", "tensor"),))
     assert lost is not None
     assert lost.log == pytest.approx(-0.25, abs=0.03)
 
 
 def test_without_a_bound_of_launches_a_winner_is_verified_once() -> None:
     axes = {"strategy": STRATEGIES["strategy"][:2]}
-    search = run(Search(axes, budget_seconds=1e6, traits=TRAITS), machine({"strategy=half": 0.3}))
+    search = run(
+        SettingSearch(axes, budget_seconds=1e6, traits=TRAITS), machine({"strategy=half": 0.3})
+    )
     assert search.choice == (STRATEGIES["strategy"][0],)
     assert search.is_verified
 
@@ -558,7 +569,7 @@ def test_a_start_that_is_the_fastest_is_held_against_its_strongest_rival() -> No
     search = of_strategies(machine({f"strategy={name}": gain for name, gain in gains.items()}))
     assert (search.choice, search.verified, search.ending) == (START, None, "complete")
     assert search.runner_up is not None
-    assert search.runner_up.setting == (Change("strategy", "half"),)
+    assert search.runner_up.setting == (AxisChange("strategy", "half"),)
     assert search.runner_up.gain.rounds == 4
     assert search.runner_up.gain.log == pytest.approx(-0.1, abs=0.02)
     assert search.runner_up.gain.interval()[1] < 1
@@ -570,16 +581,16 @@ def test_a_rival_that_is_faster_after_all_is_the_winner() -> None:
     ran: dict[Setting, int] = {}
     works = machine({"strategy=half": -0.2, "strategy=tensor": -0.5}, noise=0.001)
 
-    def measure(setting: Setting) -> Measured:
+    def measure(setting: Setting) -> SettingLaunch:
         ran[setting] = ran.get(setting, 0) + 1
         measured = works(setting)
         assert measured.log is not None
-        late = setting == (Change("strategy", "half"),) and ran[setting] > 1
+        late = setting == (AxisChange("strategy", "half"),) and ran[setting] > 1
         return replace(measured, log=measured.log + 0.5 * late)
 
     axes = {"strategy": STRATEGIES["strategy"][:2]}
-    search = run(Search(axes, budget_seconds=1e6, traits=TRAITS, most_launches=11), measure)
-    assert search.winner == (Change("strategy", "half"),)
+    search = run(SettingSearch(axes, budget_seconds=1e6, traits=TRAITS, most_launches=11), measure)
+    assert search.winner == (AxisChange("strategy", "half"),)
     assert search.is_verified
 
 
@@ -588,7 +599,7 @@ def test_a_winner_that_a_verification_does_not_confirm_is_not_the_choice() -> No
     ran: dict[Setting, int] = {}
     works = machine({"strategy=half": 0.3}, noise=0.001)
 
-    def measure(setting: Setting) -> Measured:
+    def measure(setting: Setting) -> SettingLaunch:
         ran[setting] = ran.get(setting, 0) + 1
         measured = works(setting)
         if setting and ran[setting] > 2 and measured.log is not None:
@@ -610,7 +621,7 @@ def test_what_is_faster_than_the_winner_after_all_is_verified_in_its_turn(
     ran: dict[Setting, int] = {}
     works = machine({"strategy=half": 0.1, "strategy=tensor": 0.2}, noise=0.001)
 
-    def measure(setting: Setting) -> Measured:
+    def measure(setting: Setting) -> SettingLaunch:
         ran[setting] = ran.get(setting, 0) + 1
         measured = works(setting)
         assert measured.log is not None
@@ -619,7 +630,7 @@ def test_what_is_faster_than_the_winner_after_all_is_verified_in_its_turn(
         return replace(measured, log=measured.log + 0.2 * lucky - 0.3 * late)
 
     axes = {"strategy": [half, tensor]}
-    search = run(Search(axes, budget_seconds=1e6, traits=TRAITS, most_launches=40), measure)
+    search = run(SettingSearch(axes, budget_seconds=1e6, traits=TRAITS, most_launches=40), measure)
     assert search.choice == ((half,) if is_slow_in_the_end else (tensor,))
     assert search.is_verified
     assert search.trials[tensor,].launches >= 4
@@ -628,15 +639,15 @@ def test_what_is_faster_than_the_winner_after_all_is_verified_in_its_turn(
 def test_a_batch_that_fits_one_strategy_alone_is_tried_with_it() -> None:
     """By itself it is out of memory; sharded it fits and gains."""
     works = machine({"strategy=half": 0.05, "batch=64": 0.3})
-    large = Change("batch", "64")
+    large = AxisChange("batch", "64")
 
-    def measure(setting: Setting) -> Measured:
-        if large in setting and Change("strategy", "half") not in setting:
-            return Measured(None, 1.0, "oom", "it failed")
+    def measure(setting: Setting) -> SettingLaunch:
+        if large in setting and AxisChange("strategy", "half") not in setting:
+            return SettingLaunch(None, 1.0, "oom", "it failed")
         return works(setting)
 
     search = of_strategies(measure, most=100, batch=[large])
-    assert search.winner == (large, Change("strategy", "half"))
+    assert search.winner == (large, AxisChange("strategy", "half"))
     assert search.trials[large,].state == "oom"
 
 
@@ -649,7 +660,7 @@ def test_the_best_of_many_strategies_is_found_in_half_of_the_launches(
     launches of each."""
     found = [one for one in choices(devices) if one.degrees.expert == 1]
     start, *others = found
-    changes = {one.label: Change("strategy", one.label) for one in others}
+    changes = {one.label: AxisChange("strategy", one.label) for one in others}
     traits: Traits = {
         None: start.traits,
         **{changes[one.label]: one.traits for one in others},
@@ -672,13 +683,13 @@ def test_the_best_of_many_strategies_is_found_in_half_of_the_launches(
 
         def measure(
             setting: Setting, truth: Any = truth, draw: Any = draw, drift: Any = drift
-        ) -> Measured:
+        ) -> SettingLaunch:
             label = setting[0].value if setting else start.label
             drift[0] = 0.9 * drift[0] + draw.gauss(0, 0.3 * noise)
-            return Measured(truth[label] + drift[0] + draw.gauss(0, noise), 3.0)
+            return SettingLaunch(truth[label] + drift[0] + draw.gauss(0, noise), 3.0)
 
         search = run(
-            Search(
+            SettingSearch(
                 {"strategy": list(changes.values())},
                 budget_seconds=1e6,
                 traits={"strategy": traits},

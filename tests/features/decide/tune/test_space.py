@@ -9,7 +9,7 @@ from tests.features.decide.tune.test_memory import GIB, Predicted
 from torchscale.config.experiment import Experiment
 from torchscale.features.decide.tune.memory import MemoryForecast
 from torchscale.features.decide.tune.space import StrategySpace, strategy_space
-from torchscale.features.decide.tune.surface import Change
+from torchscale.features.decide.tune.surface import AxisChange
 from torchscale.measure.context import PlannedRun
 from torchscale.observer import SILENT
 from torchscale.plan.expand import make_plan
@@ -109,9 +109,9 @@ def test_the_strategy_of_the_config_is_there_once_with_its_own_options(
 def test_products_wait_for_their_parts(predicted: Predicted) -> None:
     del predicted
     space = space_of()
-    assert Change("strategy", "hybrid tensor=2 pipeline=2") in space.held
-    assert Change("strategy", "sequence") in space.held
-    assert Change("strategy", "tensor degree=2") not in space.held
+    assert AxisChange("strategy", "hybrid tensor=2 pipeline=2") in space.held
+    assert AxisChange("strategy", "sequence") in space.held
+    assert AxisChange("strategy", "tensor degree=2") not in space.held
     assert set(space.traits) == {None, *(entry.change for entry in space.others)}
 
 

@@ -20,10 +20,10 @@ from torchscale.config.strategy import (
     Zero1,
     strategy_options,
 )
-from torchscale.features.decide.tune.strategies import Choice, choice_of, choices
+from torchscale.features.decide.tune.strategies import StrategyChoice, choice_of, choices
 
 
-def labels(found: tuple[Choice, ...]) -> list[str]:
+def labels(found: tuple[StrategyChoice, ...]) -> list[str]:
     return [one.label for one in found]
 
 
@@ -114,7 +114,7 @@ def test_products_and_variations_are_told_from_what_they_are_made_of() -> None:
 
 
 def test_traits_say_what_strategies_have_in_common() -> None:
-    def shared(one: Choice, other: Choice) -> int:
+    def shared(one: StrategyChoice, other: StrategyChoice) -> int:
         return sum(mine == theirs for mine, theirs in zip(one.traits, other.traits, strict=True))
 
     product = choice_of(Hybrid(shard=2, tensor=2), 4)

@@ -9,15 +9,20 @@ import numpy as np
 import pytest
 
 from torchscale.features.decide.tune import surface
-from torchscale.features.decide.tune.surface import START, Change, Setting, Surface
+from torchscale.features.decide.tune.surface import START, AxisChange, Setting, Surface
 
-A, B, C1, C2 = Change("a", "1"), Change("b", "1"), Change("c", "1"), Change("c", "2")
+A, B, C1, C2 = (
+    AxisChange("a", "1"),
+    AxisChange("b", "1"),
+    AxisChange("c", "1"),
+    AxisChange("c", "2"),
+)
 AXES = {"a": [A], "b": [B], "c": [C1, C2]}
 NOISE = 0.005**2
 
 
 def measured(
-    gains: dict[Change, float], settings: list[Setting], *, noise: float = 0.0
+    gains: dict[AxisChange, float], settings: list[Setting], *, noise: float = 0.0
 ) -> list[tuple[Setting, float]]:
     draw = random.Random(0)
     return [
@@ -81,7 +86,7 @@ def test_the_same_launches_give_the_same_answer() -> None:
 def test_of_very_many_combinations_those_of_few_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 3 axes of 3 values each: 1 + 9 + 27 of at most two changes, and not the 27 of three."""
     monkeypatch.setattr(surface, "MAX_SETTINGS", 40)
-    axes = {name: [Change(name, value) for value in "123"] for name in "abc"}
+    axes = {name: [AxisChange(name, value) for value in "123"] for name in "abc"}
     found = Surface(axes)
     gains = {change: 0.1 for changes in axes.values() for change in changes}
     singles: list[Setting] = [START, *((change,) for change in gains)]
@@ -142,12 +147,12 @@ def test_of_many_combinations_those_that_may_be_the_fastest_are_looked_at(
 TRAITS = {
     "s": {
         None: ("1", "1"),
-        Change("s", "a"): ("2", "1"),
-        Change("s", "b"): ("1", "2"),
-        Change("s", "ab"): ("2", "2"),
+        AxisChange("s", "a"): ("2", "1"),
+        AxisChange("s", "b"): ("1", "2"),
+        AxisChange("s", "ab"): ("2", "2"),
     }
 }
-PARTS = {"s": [Change("s", "a"), Change("s", "b"), Change("s", "ab")]}
+PARTS = {"s": [AxisChange("s", "a"), AxisChange("s", "b"), AxisChange("s", "ab")]}
 
 
 def test_a_value_that_never_ran_is_expected_to_be_what_its_traits_are() -> None:

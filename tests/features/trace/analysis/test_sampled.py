@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchscale.analysis.diagnosis.signals import Origin, Signals
+from torchscale.analysis.diagnosis.signals import SignalOrigin, Signals
 from torchscale.features.trace.analysis.sampled import diagnosis_of_sample
 from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding, FindingKind
 
@@ -14,7 +14,7 @@ def signals(transfer: float | None) -> Signals:
     """Of four ranks and steps of a second, in which so much of the step is transfer."""
     series = None if transfer is None else np.full(20, transfer)
     return Signals(
-        origin=Origin.TRACE, ranks=(0, 1, 2, 3), step_seconds=1.0, steps=20, transfer=series
+        origin=SignalOrigin.TRACE, ranks=(0, 1, 2, 3), step_seconds=1.0, steps=20, transfer=series
     )
 
 

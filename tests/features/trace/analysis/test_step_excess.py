@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchscale.analysis.diagnosis.signals import Matrix, Origin, Signals
+from torchscale.analysis.diagnosis.signals import Matrix, SignalOrigin, Signals
 from torchscale.features.trace.analysis.step_excess import step_excess
 
 
 def signals(compute: Matrix, stages: tuple[tuple[int, ...], ...] | None = None) -> Signals:
     """What so many ranks compute in each step."""
     return Signals(
-        origin=Origin.TRACE,
+        origin=SignalOrigin.TRACE,
         ranks=tuple(range(100, 100 + len(compute))),
         step_seconds=1.0,
         steps=compute.shape[1],

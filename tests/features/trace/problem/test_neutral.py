@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from torchscale.features.trace.problem.neutral import NotNeutralError, categories, mask, neutralize
 from torchscale.features.trace.problem.pieces import Pieces, split
-from torchscale.features.trace.problem.reduction import Search, SpentError
+from torchscale.features.trace.problem.reduction import PieceTrials, SpentError
 
 
 def pieces_of(text: str | bytes) -> Pieces:
@@ -22,7 +22,7 @@ def pieces_of(text: str | bytes) -> Pieces:
 
 
 def neutral(text: str | bytes, fails: Callable[[bytes], bool]) -> bytes:
-    search = Search(pieces_of(text), fails, seconds=60, tries=5000)
+    search = PieceTrials(pieces_of(text), fails, seconds=60, tries=5000)
     neutralize(search)
     assert fails(search.best.text())
     return search.best.text()
@@ -112,13 +112,13 @@ def test_damaged_text_is_masked_and_sound_text_renamed() -> None:
 
 def test_what_fails_by_private_text_alone_is_not_shown() -> None:
     damaged = '{"traceEvents": [{"name": "bob}'
-    search = Search(pieces_of(damaged), lambda text: b"bob" in text, seconds=60, tries=99)
+    search = PieceTrials(pieces_of(damaged), lambda text: b"bob" in text, seconds=60, tries=99)
     with pytest.raises(NotNeutralError):
         neutralize(search)
 
 
 def test_without_time_nothing_is_shown() -> None:
-    search = Search(pieces_of(RECORDING), lambda _: True, seconds=60, tries=1)
+    search = PieceTrials(pieces_of(RECORDING), lambda _: True, seconds=60, tries=1)
     with pytest.raises(SpentError):
         neutralize(search)
 
@@ -131,6 +131,6 @@ def test_a_recording_without_text_stays(tmp_path: Any) -> None:
 
 def test_very_much_text_that_is_no_json_is_not_shown() -> None:
     text = '{"traceEvents": [{"name": "' + "bob " * (2 << 20)
-    search = Search(pieces_of(text), lambda _: True, seconds=60, tries=99)
+    search = PieceTrials(pieces_of(text), lambda _: True, seconds=60, tries=99)
     with pytest.raises(NotNeutralError):
         neutralize(search)

@@ -11,19 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchscale.features.trace.problem.pieces import split
-from torchscale.features.trace.problem.reduction import Reduced, Search, reduce_pieces, smallest
+from torchscale.features.trace.problem.reduction import (
+    PieceTrials,
+    Reduced,
+    reduce_pieces,
+    smallest,
+)
 
 
 def search_of(
     content: dict[str, Any], fails: Callable[[dict[str, Any]], bool], **limits: Any
-) -> Search:
+) -> PieceTrials:
     pieces = split(json.dumps(content).encode())
     assert pieces is not None
     limits = {"seconds": 60.0, "tries": 5000, **limits}
-    return Search(pieces, lambda text: fails(json.loads(text)), **limits)
+    return PieceTrials(pieces, lambda text: fails(json.loads(text)), **limits)
 
 
-def content_of(search: Search) -> Any:
+def content_of(search: PieceTrials) -> Any:
     return json.loads(search.best.text())
 
 
@@ -106,7 +111,7 @@ def test_damaged_text_is_left_as_it_is() -> None:
     damaged = b'{"name": "a" "ts": 1}'
     pieces = split(b'{"a": 1, "traceEvents": [{"b": 1}, ' + damaged + b', {"c": 2}]}')
     assert pieces is not None
-    search = Search(pieces, lambda text: b'" "' in text, seconds=60, tries=100)
+    search = PieceTrials(pieces, lambda text: b'" "' in text, seconds=60, tries=100)
     assert reduce_pieces(search) is Reduced.SMALLEST
     assert search.best.events == (damaged,)
 
@@ -115,7 +120,7 @@ def test_of_much_damaged_text_both_ends_are_left() -> None:
     damaged = b'{"name": "begin ' + b"x y " * 100_000 + b" end}"
     pieces = split(b'{"traceEvents": [{"b": 1}, ' + damaged)
     assert pieces is not None
-    search = Search(pieces, lambda text: b"end" in text, seconds=60, tries=100)
+    search = PieceTrials(pieces, lambda text: b"end" in text, seconds=60, tries=100)
     assert reduce_pieces(search) is Reduced.SMALLEST
     (left,) = search.best.events
     assert left.startswith(b'{"name": "begin')
@@ -128,7 +133,7 @@ def test_long_text_after_a_list_that_ends_too_early_is_shortened() -> None:
     pieces = split(b'{"a": 1, "traceEvents": [{"b": 1}]}' + rest + b"]}")
     assert pieces is not None
     assert pieces.header() is None
-    search = Search(pieces, lambda text: b"}, {" in text, seconds=60, tries=100)
+    search = PieceTrials(pieces, lambda text: b"}, {" in text, seconds=60, tries=100)
     assert reduce_pieces(search) is Reduced.SMALLEST
     assert search.best.events == ()
     assert len(search.best.text()) < 4200
@@ -138,7 +143,7 @@ def test_long_text_after_a_list_that_ends_too_early_is_shortened() -> None:
 def test_a_list_that_fails_without_events_keeps_one_of_each_kind(needed: bytes) -> None:
     pieces = split(b'[{"ph": "X"}, {"ph": "X"}, {"ph": "X", "cat": "x"}]')
     assert pieces is not None
-    search = Search(pieces, lambda text: needed in text, seconds=60, tries=100)
+    search = PieceTrials(pieces, lambda text: needed in text, seconds=60, tries=100)
     assert reduce_pieces(search) is Reduced.KINDS
     assert search.best.events == (b'{"ph": "X"}', b'{"ph": "X", "cat": "x"}')
 
@@ -147,6 +152,6 @@ def test_what_long_damaged_text_needs_in_its_middle_is_found() -> None:
     text = b'{"name": "' + b"word " * 50_000 + b"needed " + b"word " * 50_000 + b'"'
     pieces = split(b'{"traceEvents": [' + text)
     assert pieces is not None
-    search = Search(pieces, lambda text: b"needed" in text, seconds=60, tries=1000)
+    search = PieceTrials(pieces, lambda text: b"needed" in text, seconds=60, tries=1000)
     assert reduce_pieces(search) is Reduced.SMALLEST
     assert search.best.events == (b"needed",)

@@ -16,7 +16,7 @@ from tests.features.trace.readers.builders import host, kernel, kineto, step
 from torchscale.errors import MachineError, TraceError
 from torchscale.features.trace.readers import reader_pool
 from torchscale.features.trace.readers.reader_pool import count_processes, read_in_processes
-from torchscale.features.trace.readers.recordings import Reading, read_recordings
+from torchscale.features.trace.readers.recordings import ReadOptions, read_recordings
 from torchscale.features.trace.span import RankTrace
 from torchscale.util.interpreter import module_command
 
@@ -69,7 +69,7 @@ def test_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pytest.Monke
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     told: list[tuple[int, int]] = []
-    reading = Reading(directory=scratch, on_read=lambda done, total: told.append((done, total)))
+    reading = ReadOptions(directory=scratch, on_read=lambda done, total: told.append((done, total)))
     if count_processes(paths, reading.memory_bytes) == 1:
         pytest.skip("one core")
     together = read_recordings(paths, reading)
@@ -134,7 +134,7 @@ def test_columns_beyond_the_memory_lie_in_files(tmp_path: Path) -> None:
     paths = recordings(tmp_path, 3)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    kept = read_recordings(paths, Reading(directory=scratch, memory_bytes=1))
+    kept = read_recordings(paths, ReadOptions(directory=scratch, memory_bytes=1))
     assert len(list(scratch.glob("*.columns"))) == 3
     whole = read_recordings(paths)
     assert list(map(columns, kept.ranks)) == list(map(columns, whole.ranks))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.features.trace.readers.builders import kernel, kineto, step
 from torchscale.errors import TraceError, UsageError
-from torchscale.features.trace.readers.recordings import Reading, read_recordings
+from torchscale.features.trace.readers.recordings import ReadOptions, read_recordings
 from torchscale.features.trace.readers.selection import (
     RankRanges,
     Stratum,
@@ -90,7 +90,7 @@ def test_groups_and_hosts_are_read_from_the_beginning(tmp_path: Path) -> None:
 def test_only_the_files_of_wanted_ranks_are_read(tmp_path: Path) -> None:
     paths = [recording(tmp_path, rank) for rank in range(4)]
     paths[3].write_text(paths[3].read_text()[:-5])
-    trace = read_recordings(paths, Reading(ranks=RankRanges.parse("0-1")))
+    trace = read_recordings(paths, ReadOptions(ranks=RankRanges.parse("0-1")))
     assert [rank.rank for rank in trace.ranks] == [0, 1]
     assert trace.absent == 2
     assert trace.notes == ("2 of 4 recorded ranks were chosen by --ranks 0-1",)

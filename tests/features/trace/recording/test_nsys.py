@@ -21,7 +21,7 @@ from torchscale.features.trace.recording import nsys as module
 from torchscale.features.trace.recording.choice import choose_tool
 from torchscale.features.trace.recording.nsys import (
     HOST_TRACE,
-    Session,
+    NsysSession,
     cuda_capture,
     cuda_trace,
     delayed_capture,
@@ -341,7 +341,7 @@ def test_progress_bars_are_no_last_line() -> None:
 
 
 def test_the_command_line(tmp_path: Path) -> None:
-    session = Session(
+    session = NsysSession(
         module.Nsys("/usr/bin/nsys", (2026, 2), "cuda-sw"), "torchscale7", tmp_path / "own"
     )
     trace, options = cuda_trace(session.nsys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchscale.features.trace.replay.graph import GraphBuilder, Part, ReplayError, only
+from torchscale.features.trace.replay.graph import EdgeKind, GraphBuilder, ReplayError, only
 
 
 def test_a_moment_follows_the_latest_of_its_sources() -> None:
@@ -16,9 +16,9 @@ def test_a_moment_follows_the_latest_of_its_sources() -> None:
     arrivals = [builder.moment(10), builder.moment(35)]
     met, end = builder.moment(35), builder.moment(42)
     for rank, length in enumerate((10.0, 30.0)):
-        builder.edge(starts[rank], arrivals[rank], only(Part.WORK, length), rank=rank)
+        builder.edge(starts[rank], arrivals[rank], only(EdgeKind.WORK, length), rank=rank)
         builder.edge(arrivals[rank], met)
-    builder.edge(met, end, only(Part.TRANSFER, 7.0), tie=0)
+    builder.edge(met, end, only(EdgeKind.TRANSFER, 7.0), tie=0)
     graph = builder.build()
     recorded = graph.edges.parts.sum(axis=1)
     faster = np.where((graph.edges.rank == 1), recorded - 25.0, recorded)

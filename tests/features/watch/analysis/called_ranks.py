@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from torchscale.analysis.exchanges.events import Calls, CoreTime, Lengths, Moments, RankEvents
+from torchscale.analysis.exchanges.events import (
+    Calls,
+    CollectiveDurations,
+    CoreTime,
+    Moments,
+    RankEvents,
+)
 from torchscale.features.watch.analysis.chains import Chains
 from torchscale.features.watch.analysis.lengths import (
     LengthWaits,
@@ -30,7 +36,7 @@ def rank(
         Moments(EMPTY, EMPTY, EMPTY),
         Calls(np.array(time, np.int64), numbers, same, np.full(len(calls), what, np.int64)),
         CoreTime(EMPTY, EMPTY),
-        Lengths(
+        CollectiveDurations(
             np.array([number for number, _ in known], np.int64),
             np.full(len(known), group, np.int64),
             np.array([round(took * MS) for _, took in known], np.int64),

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from torchscale.analysis.exchanges.arrivals import find_arrivals
-from torchscale.analysis.exchanges.events import Calls, CoreTime, Kind, Moments, RankEvents
-from torchscale.analysis.exchanges.steps import StepTimes, step_edges, step_times
+from torchscale.analysis.exchanges.events import Calls, CoreTime, MomentKind, Moments, RankEvents
+from torchscale.analysis.exchanges.steps import JobSteps, step_edges, step_times
 from torchscale.features.watch.analysis.step_log import StepLog
 
 START_NS = 1_700_000_000_000_000_000
@@ -33,7 +33,7 @@ class Rank:
         self.moments: list[tuple[int, int, int]] = []
         self.calls: list[tuple[int, int, int, int]] = []
 
-    def note(self, kind: Kind, detail: int = 0) -> None:
+    def note(self, kind: MomentKind, detail: int = 0) -> None:
         self.moments.append((self._time, int(kind), detail))
 
     def call(self, sequence: int, what: int = 0) -> float:
@@ -82,39 +82,39 @@ def job(
     random = np.random.default_rng(seed)
     made = [Rank() for _ in range(ranks)]
     for rank in made:
-        rank.note(Kind.STEP)
+        rank.note(MomentKind.STEP)
     for step in range(steps):
         arrived = []
         for number, rank in enumerate(made):
-            rank.note(Kind.DATA)
+            rank.note(MomentKind.DATA)
             rank.now += 0.1 + data(number, step)
-            rank.note(Kind.DATA_END)
+            rank.note(MomentKind.DATA_END)
             if not noted_waits:
-                rank.note(Kind.REPLICATED)
+                rank.note(MomentKind.REPLICATED)
             rank.now += compute / 2
-            rank.note(Kind.BACKWARD)
+            rank.note(MomentKind.BACKWARD)
             rank.now += compute / 2 + abs(random.normal(0, noise)) + extra(number, step)
             arrived.append(rank.call(step))
         done = max(arrived) + transfer
         for number, rank in enumerate(made):
             if noted_waits:
-                rank.note(Kind.WAIT)
+                rank.note(MomentKind.WAIT)
             rank.now = done + abs(random.normal(0, noise / 10))
             if noted_waits:
-                rank.note(Kind.WAIT_END)
-            rank.note(Kind.BACKWARD_END)
-            rank.note(Kind.OPTIMIZER)
+                rank.note(MomentKind.WAIT_END)
+            rank.note(MomentKind.BACKWARD_END)
+            rank.note(MomentKind.OPTIMIZER)
             rank.now += 1.0
-            rank.note(Kind.STEP)
+            rank.note(MomentKind.STEP)
             seconds = saving(number, step)
             if seconds:
-                rank.note(Kind.SAVE)
+                rank.note(MomentKind.SAVE)
                 rank.now += seconds
-                rank.note(Kind.SAVE_END)
+                rank.note(MomentKind.SAVE_END)
     return [rank.events() for rank in made]
 
 
-def steps_of(events: Sequence[RankEvents]) -> StepTimes:
+def steps_of(events: Sequence[RankEvents]) -> JobSteps:
     """The steps of a job whose ranks are all in group 0."""
     arrivals = find_arrivals([one.calls for one in events], [(0, range(len(events)))])
     edges = [step_edges(one.moments) for one in events]

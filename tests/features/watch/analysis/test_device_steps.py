@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.features.watch.analysis.called_ranks import COMPARED, edges, rank
-from torchscale.analysis.exchanges.events import Calls, Lengths, RankEvents
+from torchscale.analysis.exchanges.events import Calls, CollectiveDurations, RankEvents
 from torchscale.analysis.exchanges.steps import WaitsBy
 from torchscale.features.watch.analysis.chains import LEAST_STEPS, Chains
 from torchscale.features.watch.analysis.device_steps import device_step_times
@@ -47,7 +47,7 @@ def joined(*parts: RankEvents) -> RankEvents:
                 for name in ("time", "sequence", "group", "what")
             )
         ),
-        lengths=Lengths(
+        lengths=CollectiveDurations(
             *(
                 np.concatenate([getattr(one.lengths, name) for one in parts])
                 for name in ("sequence", "group", "duration")

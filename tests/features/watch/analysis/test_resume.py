@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from torchscale.features.watch.analysis.resume import Origin, find_origin, repeated_steps
+from torchscale.features.watch.analysis.resume import AttemptStart, find_origin, repeated_steps
 from torchscale.schema.watch.attempt import AttemptRecord, CheckpointCall, RankCheckpoints
 from torchscale.schema.watch.report import WatchedAttempt
 
@@ -41,7 +41,7 @@ def _earlier(
 
 def _origin(
     *loads: CheckpointCall, earlier: list[AttemptRecord], unseen: tuple[str, ...] = ()
-) -> Origin:
+) -> AttemptStart:
     ranks = [RankCheckpoints(loads=loads, unseen=unseen)]
     return find_origin(ranks, earlier, has_optimizer=True)
 
@@ -57,7 +57,7 @@ def test_a_checkpoint_by_its_path() -> None:
     earlier = [_earlier(_save(80))]
     origin = _origin(_load(), earlier=earlier)
 
-    assert origin == Origin(80, "from step 80: it loaded last.pt")
+    assert origin == AttemptStart(80, "from step 80: it loaded last.pt")
     assert repeated_steps(origin, 50, earlier) == 20
     assert repeated_steps(origin, 5, earlier) == 5
 
@@ -182,7 +182,7 @@ def test_what_follows_an_unknown_beginning_is_unknown() -> None:
 
     assert origin.step is None
     assert "attempt 1" in origin.reason
-    assert repeated_steps(Origin(80, ""), 50, earlier) is None
+    assert repeated_steps(AttemptStart(80, ""), 50, earlier) is None
 
 
 def test_rounds_of_collectives_have_no_step_of_a_checkpoint() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.features.watch.analysis.jobs import MS, START_NS, Rank
-from torchscale.analysis.exchanges.events import Kind, RankEvents
+from torchscale.analysis.exchanges.events import MomentKind, RankEvents
 from torchscale.analysis.exchanges.steps import step_edges
 from torchscale.features.watch.analysis.wall_time import StepClock, find_spans, stalled, tail_parts
 
@@ -15,14 +15,14 @@ STEP = 100.0
 
 def _step(rank: Rank, pause: float = 0.0) -> None:
     """A step of 100 ms, with a pause in the middle of it."""
-    rank.note(Kind.BACKWARD)
+    rank.note(MomentKind.BACKWARD)
     rank.now += STEP / 2 + pause
-    rank.note(Kind.BACKWARD_END)
+    rank.note(MomentKind.BACKWARD_END)
     rank.now += STEP / 2
-    rank.note(Kind.STEP)
+    rank.note(MomentKind.STEP)
 
 
-def _between(rank: Rank, begin: Kind, end: Kind, length: float) -> None:
+def _between(rank: Rank, begin: MomentKind, end: MomentKind, length: float) -> None:
     rank.note(begin)
     rank.now += length
     rank.note(end)
@@ -59,8 +59,8 @@ def test_repeated_steps_are_recomputed_but_for_the_first_which_is_start_up() -> 
 
 def test_checkpoints_and_evaluations_of_any_rank_count_once() -> None:
     ranks = [_attempt(10), _attempt(10)]
-    _between(ranks[0], Kind.SAVE, Kind.SAVE_END, 300.0)
-    _between(ranks[1], Kind.EVALUATION, Kind.TRAINING, 500.0)
+    _between(ranks[0], MomentKind.SAVE, MomentKind.SAVE_END, 300.0)
+    _between(ranks[1], MomentKind.EVALUATION, MomentKind.TRAINING, 500.0)
     ranks[0].now = ranks[1].now = ranks[1].now
     for rank in ranks:
         _step(rank)
@@ -93,7 +93,7 @@ def test_a_rank_that_goes_on_makes_it_no_stall() -> None:
     slow, busy = _attempt(10), _attempt(10)
     _step(slow, pause=3_000.0)
     for _ in range(30):
-        _between(busy, Kind.DATA, Kind.DATA_END, 100.0)
+        _between(busy, MomentKind.DATA, MomentKind.DATA_END, 100.0)
     _step(busy)
 
     assert _clock(slow.events()).parts(0).stalls > 2.9
@@ -103,7 +103,7 @@ def test_a_rank_that_goes_on_makes_it_no_stall() -> None:
 def test_a_collection_of_garbage_is_no_sign_of_progress() -> None:
     rank = _attempt(10)
     rank.now += 2_000.0
-    _between(rank, Kind.COLLECTION, Kind.COLLECTION_END, 10.0)
+    _between(rank, MomentKind.COLLECTION, MomentKind.COLLECTION_END, 10.0)
     rank.now += 2_000.0
     _step(rank)
 
@@ -112,8 +112,8 @@ def test_a_collection_of_garbage_is_no_sign_of_progress() -> None:
 
 def test_a_long_evaluation_or_checkpoint_is_no_stall() -> None:
     rank = _attempt(10)
-    _between(rank, Kind.EVALUATION, Kind.TRAINING, 60_000.0)
-    _between(rank, Kind.SAVE, Kind.SAVE_END, 60_000.0)
+    _between(rank, MomentKind.EVALUATION, MomentKind.TRAINING, 60_000.0)
+    _between(rank, MomentKind.SAVE, MomentKind.SAVE_END, 60_000.0)
     _step(rank)
     parts = _clock(rank.events()).parts(0)
 
@@ -135,7 +135,7 @@ def test_what_a_step_takes_is_not_known_of_few() -> None:
 
 def test_stretches_join_to_the_same_parts() -> None:
     rank = _attempt(10)
-    _between(rank, Kind.SAVE, Kind.SAVE_END, 250.0)
+    _between(rank, MomentKind.SAVE, MomentKind.SAVE_END, 250.0)
     _step(rank, pause=4_000.0)
     for _ in range(10):
         _step(rank)
@@ -189,10 +189,10 @@ def test_a_job_that_hangs_after_its_last_step_is_stalled_and_one_that_ends_is_no
 def test_the_last_checkpoint_and_evaluation_are_such() -> None:
     rank = _attempt(10)
     begin = rank.now
-    _between(rank, Kind.SAVE, Kind.SAVE_END, 700.0)
-    rank.note(Kind.EVALUATION)
+    _between(rank, MomentKind.SAVE, MomentKind.SAVE_END, 700.0)
+    rank.note(MomentKind.EVALUATION)
     for _ in range(5):
-        _between(rank, Kind.DATA, Kind.DATA_END, 100.0)
+        _between(rank, MomentKind.DATA, MomentKind.DATA_END, 100.0)
     rank.now += 200.0
 
     expected = {"saving": 0.7, "evaluating": 0.5, "end": 0.2}
@@ -202,7 +202,7 @@ def test_the_last_checkpoint_and_evaluation_are_such() -> None:
 def test_a_checkpoint_that_never_ended_counts_to_the_last_sign_of_life() -> None:
     rank = _attempt(10)
     begin = rank.now
-    rank.note(Kind.SAVE)
+    rank.note(MomentKind.SAVE)
     rank.now += 4_000.0
 
     assert _tail(rank, begin, in_order=False) == {"saving": 4.0}
@@ -210,7 +210,7 @@ def test_a_checkpoint_that_never_ended_counts_to_the_last_sign_of_life() -> None
 
 def test_a_part_that_evaluates_all_the_time_is_no_evaluation_at_the_end() -> None:
     rank = Rank()
-    rank.note(Kind.EVALUATION)  # a frozen teacher
+    rank.note(MomentKind.EVALUATION)  # a frozen teacher
     for _ in range(10):
         _step(rank)
     begin = rank.now

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tests.features.watch.analysis.jobs import MS, START_NS, Extra, nothing
 from tests.features.watch.job.folders import FACTS, USE
-from torchscale.analysis.exchanges.events import Kind
+from torchscale.analysis.exchanges.events import MomentKind
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.worker.watch import clock, rings
 from torchscale.worker.watch import recorder as recorders
@@ -143,10 +143,10 @@ class DeviceJob:
     def _step(self, step: int) -> None:
         everyone = range(self.ranks)
         if not step:
-            self._note(Kind.STEP)
-        self._note(Kind.DATA)
+            self._note(MomentKind.STEP)
+        self._note(MomentKind.DATA)
         self._host += 0.1 + np.array([self.data(rank, step) for rank in everyone])
-        self._note(Kind.DATA_END)
+        self._note(MomentKind.DATA_END)
         self._host += np.array([self.late(rank, step) for rank in everyone])
         forward = np.array([self.forward(rank, step) for rank in everyone])
         slow = np.array([self.slow(rank, step) for rank in everyone])
@@ -155,7 +155,7 @@ class DeviceJob:
             self._work(self.compute / 3 / self.layers, forward / self.layers)
             if self.strategy == "tensor":
                 self._collective("all_reduce", waits=True, prefix="tp")
-        self._note(Kind.BACKWARD)
+        self._note(MomentKind.BACKWARD)
         for _ in range(self.layers):
             self._gather()
             self._work(self.compute * 2 / 3 / self.layers, slow / self.layers)
@@ -170,11 +170,11 @@ class DeviceJob:
                 self._collective(operation, waits=False)
             if self.sends:
                 self._collective("send 0->1", waits=False, is_p2p=True)
-        self._note(Kind.BACKWARD_END)
-        self._note(Kind.OPTIMIZER)
+        self._note(MomentKind.BACKWARD_END)
+        self._note(MomentKind.OPTIMIZER)
         self._host += 0.3
         self._device = np.maximum.reduce([self._device, self._host, *self._streams]) + 1.0
-        self._note(Kind.STEP)
+        self._note(MomentKind.STEP)
         self._ends.append(self._device.copy())
         if step >= self.ahead:
             self._host = np.maximum(self._host, self._ends[step - self.ahead])
@@ -238,7 +238,7 @@ class DeviceJob:
             "is_p2p": is_p2p,
         }
 
-    def _note(self, kind: Kind) -> None:
+    def _note(self, kind: MomentKind) -> None:
         for rank in range(self.ranks):
             self.marks[rank].append((float(self._host[rank]), int(kind)))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.features.watch.analysis.jobs import START_NS
-from torchscale.analysis.exchanges.events import Kind, RankEvents
+from torchscale.analysis.exchanges.events import MomentKind, RankEvents
 
 FACTS: dict[str, Any] = {
     "format": 1,
@@ -91,7 +91,7 @@ def until(events: RankEvents, time: int, *, drained: bool = False) -> tuple[Rank
     kind, detail, when = moments.kind[early], moments.detail[early], moments.time[early]
     if drained:
         when = np.append(when, [time - 1, time - 1])
-        kind = np.append(kind, [int(Kind.DRAIN), int(Kind.DRAIN_END)])
+        kind = np.append(kind, [int(MomentKind.DRAIN), int(MomentKind.DRAIN_END)])
         detail = np.append(detail, [0, 0])
     first = RankEvents(
         type(moments)(when, kind, detail), calls.only(calls.time < time), events.core_time

@@ -11,7 +11,7 @@ import pytest
 from tests import factories
 from tests.features.watch.analysis.jobs import START_NS, job
 from tests.features.watch.job.folders import USE, write_job
-from torchscale.analysis.exchanges.steps import StepTimes
+from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
 from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.job import WatchedJob
@@ -33,7 +33,7 @@ def _written(
 ) -> TrainingResult:
     """The payload of a script of 200 steps, each of so many backward passes."""
     write_job(directory, job(cell.world_size, 200), 0, **facts)
-    steps: list[StepTimes] = []
+    steps: list[JobSteps] = []
     watched = WatchedJob(
         directory, ("train.py",), START_NS * 1e-9, on_steps=lambda _, new: steps.append(new)
     )

@@ -12,7 +12,7 @@ from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import machine_summary
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.report.build import build_document
-from torchscale.report.document import Status, Tone
+from torchscale.report.document import QuestionAnswer, Tone
 from torchscale.report.sections.first_screen.causes import cause_groups
 from torchscale.report.sections.first_screen.status import statuses
 from torchscale.schema.cells.training import TrainingCell
@@ -21,11 +21,11 @@ from torchscale.schema.run.content import CellRun
 from torchscale.schema.state import State
 
 
-def answers(summary: RunSummary) -> dict[str, Status]:
+def answers(summary: RunSummary) -> dict[str, QuestionAnswer]:
     return {row.question: row for row in statuses(summary, cause_groups(summary))}
 
 
-def measured(launches: Sequence[Sequence[LaunchRecord]], **content: Any) -> Status:
+def measured(launches: Sequence[Sequence[LaunchRecord]], **content: Any) -> QuestionAnswer:
     """The first row of a run of as many batch sizes as there are lists of launches."""
     sizes = [2**number for number in range(3, 3 + len(launches))]
     plan = cells(batch_sizes=sizes, gpu_counts=[1])

@@ -25,7 +25,7 @@ from torchscale.errors import UsageError
 from torchscale.util.optional import optional
 
 if TYPE_CHECKING:
-    from torchscale.features.bisect.launcher import Metric, MetricName
+    from torchscale.features.bisect.launcher import LaunchMetric, MetricName
     from torchscale.features.bisect.question import Question
     from torchscale.features.bisect.run import BisectOutcome, BisectRequest
 
@@ -78,21 +78,21 @@ class _MetricOptions:
     ] = None
     higher_is_better: Annotated[bool, option("--higher-is-better", "The number is a rate.")] = False
 
-    def checked(self) -> Metric:
+    def checked(self) -> LaunchMetric:
         """The metric.
 
         Raises:
             UsageError: there is none of that name, or options contradict each other.
         """
-        from torchscale.features.bisect.launcher import Metric  # noqa: PLC0415
+        from torchscale.features.bisect.launcher import LaunchMetric  # noqa: PLC0415
 
         if self.metric_regex is not None:
-            return Metric("number", self.metric_regex, self.higher_is_better)
+            return LaunchMetric("number", self.metric_regex, self.higher_is_better)
         if self.higher_is_better:
             raise UsageError("--higher-is-better is about the number of --metric-regex")
         for known in _METRICS:
             if self.metric == known:
-                return Metric(known)
+                return LaunchMetric(known)
         raise UsageError(f"--metric {self.metric}: expected one of {', '.join(_METRICS)}")
 
 

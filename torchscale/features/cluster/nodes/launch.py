@@ -19,7 +19,7 @@ from torchscale.features.cluster.nodes.remote_launch import RemoteLaunch
 from torchscale.launch.collect import collect_launch, node_file
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
 from torchscale.launch.hangs import inspect_hang
-from torchscale.launch.judge import Ending, EndingKind
+from torchscale.launch.judge import EndingKind, LaunchEnding
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import READINGS, sampling
 from torchscale.launch.torchrun import (
@@ -126,7 +126,9 @@ def _inspect_others(leader: Leader, remote: RemoteLaunch) -> Callable[[], object
     return lambda: wait_until(lambda: remote.is_inspected, timeout_seconds=INSPECT_SECONDS)
 
 
-def _await_others(leader: Leader, remote: RemoteLaunch, ending: Ending, stop: StopRequest) -> None:
+def _await_others(
+    leader: Leader, remote: RemoteLaunch, ending: LaunchEnding, stop: StopRequest
+) -> None:
     """Wait for the other nodes' torchruns, end them where this one's says that there is nothing to
     wait for, and wait for their files."""
     fine = ending.kind is EndingKind.FINISHED and ending.exit_code == 0 and not remote.failed
@@ -137,14 +139,14 @@ def _await_others(leader: Leader, remote: RemoteLaunch, ending: Ending, stop: St
     wait_until(lambda: remote.is_collected or not remote.has_ended, timeout_seconds=FILES_SECONDS)
 
 
-def _common_ending(ending: Ending, remote: RemoteLaunch) -> Ending:
+def _common_ending(ending: LaunchEnding, remote: RemoteLaunch) -> LaunchEnding:
     """How the launch ended on all nodes together: a node that is lost, or could not start, explains
     what happened on the others."""
     kind, detail = ending.kind, ending.detail
     if kind is not EndingKind.INTERRUPTED and (remote.lost or remote.not_started):
         kind = EndingKind.NODE_LOST if remote.lost else EndingKind.NOT_STARTED
         detail = remote.lost or remote.not_started
-    return Ending(kind, ending.exit_code, detail, (*ending.survivors, *remote.survivors))
+    return LaunchEnding(kind, ending.exit_code, detail, (*ending.survivors, *remote.survivors))
 
 
 def _file_names(node: LaunchNode, directory: Path) -> dict[str, Path]:
@@ -240,7 +242,7 @@ def _run_until_told(
     follower: Follower,
     limits: LaunchLimits,
     stop: StopRequest,
-) -> Ending:
+) -> LaunchEnding:
     """Run torchrun until it ends, the first node says so or is gone, this node is stopped, or the
     launch's hard limit has long passed. Where the first node wants it, ask its ``ranks`` where they
     are."""
@@ -248,7 +250,7 @@ def _run_until_told(
         try:
             process = ManagedProcess(command, env=environment, stdout=log, stderr=log)
         except MachineError as error:
-            return Ending(EndingKind.NOT_STARTED, None, error.message)
+            return LaunchEnding(EndingKind.NOT_STARTED, None, error.message)
         logs = log_limit(directory)
         is_inspected = False
 
@@ -269,7 +271,7 @@ def _run_until_told(
             told = follower.end_order(order)
             at_once = stop.at_once or (told is not None and told.at_once)
             survivors = process.end(grace_seconds=0.0) if at_once else process.end()
-    return Ending(EndingKind.FINISHED, process.poll(), "", survivors)
+    return LaunchEnding(EndingKind.FINISHED, process.poll(), "", survivors)
 
 
 def _files_to_send(directory: Path) -> list[Path]:

@@ -33,13 +33,13 @@ from torchscale.features.compare.analysis.matching import match_cells
 from torchscale.features.compare.analysis.pair import (
     HEADLINES,
     CellComparison,
-    Change,
+    CellOutcome,
+    ChangeVerdict,
     EfficiencyScore,
-    Outcome,
+    MetricChange,
     Overall,
     Pair,
     Score,
-    Verdict,
     interval_end,
 )
 from torchscale.schema.cells.kinds import as_kind
@@ -118,7 +118,7 @@ def compare(
     cells = []
     for before, after in matches:
         outcome = _outcome(before, after)
-        if before is None or after is None or outcome is not Outcome.COMPARED:
+        if before is None or after is None or outcome is not CellOutcome.COMPARED:
             cells.append(CellComparison(before, after, outcome))
             continue
         sides = _Sides(
@@ -138,18 +138,18 @@ def compare(
     return Pair(reference, other, tuple(cells), overall, score, notes, threshold, efficiency)
 
 
-def _outcome(before: ResultCell | None, after: ResultCell | None) -> Outcome:
+def _outcome(before: ResultCell | None, after: ResultCell | None) -> CellOutcome:
     if before is None or after is None:
-        return Outcome.UNMATCHED
+        return CellOutcome.UNMATCHED
     if before.state.has_failed and after.state is State.OK:
-        return Outcome.GAINED
+        return CellOutcome.GAINED
     if not before.launches or not before.state.has_figures:
-        return Outcome.UNMEASURED
+        return CellOutcome.UNMEASURED
     if after.state.has_failed:
-        return Outcome.LOST
+        return CellOutcome.LOST
     if not after.launches or not after.state.has_figures:
-        return Outcome.UNMEASURED
-    return Outcome.COMPARED
+        return CellOutcome.UNMEASURED
+    return CellOutcome.COMPARED
 
 
 def _side(cell: ResultCell, results: ResultSet, price: float | None) -> _Side:
@@ -181,10 +181,12 @@ def _compare_cells(sides: _Sides, *, accept_flags: bool, median: bool) -> CellCo
     ]
     absent = tuple(key for key in keys if key not in sides.after.values)
     disturbed = disturbances(before, after, same_machine=sides.same_machine)
-    return CellComparison(before, after, Outcome.COMPARED, tuple(changes), absent, disturbed)
+    return CellComparison(before, after, CellOutcome.COMPARED, tuple(changes), absent, disturbed)
 
 
-def _change(key: MetricKey, sides: _Sides, conditions: tuple[str, ...], *, median: bool) -> Change:
+def _change(
+    key: MetricKey, sides: _Sides, conditions: tuple[str, ...], *, median: bool
+) -> MetricChange:
     old, new = sides.before.values[key], sides.after.values[key]
     groups = [sides.before.groups(old), sides.after.groups(new)]
     noise = session_noise(groups)
@@ -197,7 +199,7 @@ def _change(key: MetricKey, sides: _Sides, conditions: tuple[str, ...], *, media
         return with_session_noise(plain, of_sides, noise)
 
     ratio = ratio_of(new, old)
-    return Change(
+    return MetricChange(
         key,
         math.exp(math.log(_level(new)) - ratio.log) if median else _level(old),
         _level(new),
@@ -238,7 +240,7 @@ def _level(values: Sequence[float]) -> float:
     return log_ratio(values, [1.0]).value
 
 
-_Changes = list[tuple[CellComparison, Change]]
+_Changes = list[tuple[CellComparison, MetricChange]]
 
 
 def _by_metric(cells: Sequence[CellComparison]) -> dict[Metric, _Changes]:
@@ -251,7 +253,7 @@ def _by_metric(cells: Sequence[CellComparison]) -> dict[Metric, _Changes]:
 
 def _judged(
     metric: Metric, changes: _Changes, threshold: float
-) -> tuple[list[tuple[Change, Change]], Overall]:
+) -> tuple[list[tuple[MetricChange, MetricChange]], Overall]:
     """Each change without and with its verdict, and all of them together.
 
     Changes between sides of unequal conditions count where these are bounded from both sides, and
@@ -293,7 +295,7 @@ def _judged(
     )
 
 
-def _mean_change(changes: Sequence[Change]) -> Change:
+def _mean_change(changes: Sequence[MetricChange]) -> MetricChange:
     """All of them together, as a change of its own: geometric means of the ratios and of what
     bounds them."""
     conditions = tuple(dict.fromkeys(flag for change in changes for flag in change.conditions))
@@ -318,7 +320,7 @@ def _mean_end(ends: Sequence[LogRatio | None]) -> LogRatio | None:
     return optional(mean_ratio, complete(ends))
 
 
-def _test(change: Change) -> float | None:
+def _test(change: MetricChange) -> float | None:
     """p of a change; ``None`` where it is not tested: with too few launches, and where nothing
     bounds an end that the other one leaves open."""
     if not change.enough_launches:
@@ -330,28 +332,28 @@ def _test(change: Change) -> float | None:
     return p
 
 
-def _with_verdict(change: Change, adjusted_p: float | None, threshold: float) -> Change:
+def _with_verdict(change: MetricChange, adjusted_p: float | None, threshold: float) -> MetricChange:
     if adjusted_p is None:
         return change
     verdict = _verdict(change, adjusted_p, threshold)
     return replace(change, adjusted_p=adjusted_p, verdict=verdict)
 
 
-def _verdict(change: Change, p: float, threshold: float) -> Verdict:
+def _verdict(change: MetricChange, p: float, threshold: float) -> ChangeVerdict:
     """Judge a change by the end of its possible values that is nearest to no change."""
     low, high = change.low, change.high
     higher_is_better = change.metric.higher_is_better
     if p < LEVEL and high is not None and high.value < 1 - threshold:
-        return Verdict.WORSE if higher_is_better else Verdict.BETTER
+        return ChangeVerdict.WORSE if higher_is_better else ChangeVerdict.BETTER
     if p < LEVEL and low is not None and low.value > 1 + threshold:
-        return Verdict.BETTER if higher_is_better else Verdict.WORSE
+        return ChangeVerdict.BETTER if higher_is_better else ChangeVerdict.WORSE
     least, most = interval_end(low, 0), interval_end(high, 1)
     within = (
         least is not None and most is not None and 1 - threshold <= least and most <= 1 + threshold
     )
     if within:
-        return Verdict.SAME
-    return Verdict.UNCLEAR
+        return ChangeVerdict.SAME
+    return ChangeVerdict.UNCLEAR
 
 
 def _score(cells: Sequence[CellComparison], overall: Sequence[Overall]) -> Score | None:

@@ -6,8 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchscale.features.compare.analysis.likely_cause import Cause, likely_causes
-from torchscale.features.compare.analysis.matching import Difference, cell_differences, differences
+from torchscale.features.compare.analysis.likely_cause import LikelyCause, likely_causes
+from torchscale.features.compare.analysis.matching import (
+    SideDifference,
+    cell_differences,
+    differences,
+)
 from torchscale.features.compare.analysis.operators import ComparedRecording
 from torchscale.features.compare.analysis.pair import Pair
 from torchscale.features.compare.analysis.why import CellWhy, split_pair
@@ -24,8 +28,8 @@ class ExplainedCell:
     """
 
     why: CellWhy
-    changes: tuple[Difference, ...]
-    causes: tuple[Cause, ...]
+    changes: tuple[SideDifference, ...]
+    causes: tuple[LikelyCause, ...]
 
 
 @dataclass(frozen=True)

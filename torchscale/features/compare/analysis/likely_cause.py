@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from torchscale.features.compare.analysis.matching import Difference
+from torchscale.features.compare.analysis.matching import SideDifference
 from torchscale.features.compare.analysis.why import CellWhy, PartChange
 from torchscale.schema.run.step_parts import StepPart
 
@@ -100,7 +100,7 @@ _SAME_CHANGE = {
 """Two names of one change: the first is left out where the second is there."""
 
 
-class Basis(str, Enum):
+class CauseBasis(str, Enum):
     """What a cause rests on; values are what files have."""
 
     MEASURED = "measured"
@@ -114,7 +114,7 @@ class Basis(str, Enum):
 
 
 @dataclass(frozen=True)
-class Cause:
+class LikelyCause:
     """What is behind a part that differs.
 
     Attributes:
@@ -126,7 +126,7 @@ class Cause:
     """
 
     part: PartChange[StepPart]
-    basis: Basis
+    basis: CauseBasis
     text: str
     advice: str
     candidates: tuple[str, ...] = ()
@@ -240,7 +240,7 @@ ADVICE: dict[StepPart, str] = {
 """What to do where no cause is named."""
 
 
-def likely_causes(why: CellWhy, differences: Sequence[Difference]) -> tuple[Cause, ...]:
+def likely_causes(why: CellWhy, differences: Sequence[SideDifference]) -> tuple[LikelyCause, ...]:
     """A cause, or an abstention, for each part that differs, the largest first.
 
     Args:
@@ -250,7 +250,9 @@ def likely_causes(why: CellWhy, differences: Sequence[Difference]) -> tuple[Caus
     return tuple(_cause(why, part, differences) for part in why.clear)
 
 
-def _cause(why: CellWhy, part: PartChange[StepPart], differences: Sequence[Difference]) -> Cause:
+def _cause(
+    why: CellWhy, part: PartChange[StepPart], differences: Sequence[SideDifference]
+) -> LikelyCause:
     found = [
         evidence
         for parts, rule in MEASURED
@@ -259,28 +261,32 @@ def _cause(why: CellWhy, part: PartChange[StepPart], differences: Sequence[Diffe
     candidates = candidates_for(part.name, differences)
     changes = {one.what: one for one in differences}
     if len(found) == 1:
-        return Cause(part, Basis.MEASURED, found[0].text, found[0].advice, candidates)
+        return LikelyCause(part, CauseBasis.MEASURED, found[0].text, found[0].advice, candidates)
     if len(found) > 1:
         texts = " and ".join(one.text for one in found)
         advice = " ".join(one.advice for one in found)
-        return Cause(part, Basis.SEVERAL, f"two candidates: {texts}", advice, candidates)
+        return LikelyCause(part, CauseBasis.SEVERAL, f"two candidates: {texts}", advice, candidates)
     if not candidates:
         text = "nothing that is recorded of machine, software or settings can be behind it"
-        return Cause(part, Basis.NONE, text, ADVICE[part.name])
+        return LikelyCause(part, CauseBasis.NONE, text, ADVICE[part.name])
     if len(candidates) == 1:
         values = " → ".join(
             _COMMIT.sub(r"\1", value) or "none" for value in changes[candidates[0]].values
         )
         text = f"{candidates[0]} ({values}), the only recorded change that can be behind it"
-        return Cause(
-            part, Basis.ONLY_CHANGE, text, "To be sure, change it back and measure.", candidates
+        return LikelyCause(
+            part,
+            CauseBasis.ONLY_CHANGE,
+            text,
+            "To be sure, change it back and measure.",
+            candidates,
         )
     text = f"{len(candidates)} candidates that changed together"
     advice = "Change one of them at a time and measure."
-    return Cause(part, Basis.SEVERAL, text, advice, candidates)
+    return LikelyCause(part, CauseBasis.SEVERAL, text, advice, candidates)
 
 
-def candidates_for(part: StepPart, differences: Sequence[Difference]) -> tuple[str, ...]:
+def candidates_for(part: StepPart, differences: Sequence[SideDifference]) -> tuple[str, ...]:
     """Names of the differences that can make a part longer or shorter."""
     names = [one.what for one in differences]
     return tuple(

@@ -30,7 +30,7 @@ _DECIDING = ("device", "torch")
 
 
 @dataclass(frozen=True)
-class Difference:
+class SideDifference:
     """Something that is not equal on all sides. ``forbids`` is set where a comparison then tells
     nothing of what people usually ask, so that it needs to be asked for."""
 
@@ -215,7 +215,7 @@ def _workload(cell: AnyCell, precision_counts: bool) -> str:
     return json.dumps(content, sort_keys=True)
 
 
-def cell_differences(sides: Sequence[Sequence[Match]]) -> list[Difference]:
+def cell_differences(sides: Sequence[Sequence[Match]]) -> list[SideDifference]:
     """What differs between cells that are compared with each other: for each side against the
     reference, the matches. Values are those of all cells of a side."""
     matched = [
@@ -235,7 +235,7 @@ def cell_differences(sides: Sequence[Sequence[Match]]) -> list[Difference]:
         if any(ours.get(name) != theirs.get(name) for pairs in matched for ours, theirs in pairs)
     ]
     return [
-        Difference(
+        SideDifference(
             f"{name.replace('_', ' ')} of cells",
             (
                 _in_order(ours.get(name, "") for pairs in matched for ours, _ in pairs),
@@ -246,13 +246,13 @@ def cell_differences(sides: Sequence[Sequence[Match]]) -> list[Difference]:
     ]
 
 
-def differences(sets: Sequence[ResultSet]) -> list[Difference]:
+def differences(sets: Sequence[ResultSet]) -> list[SideDifference]:
     """Everything of machines, software and settings that is not equal on all sides; the forbidding
     ones first."""
     return unequal_facts([result_facts(results) for results in sets])
 
 
-def unequal_facts(columns: Sequence[Mapping[str, str]]) -> list[Difference]:
+def unequal_facts(columns: Sequence[Mapping[str, str]]) -> list[SideDifference]:
     """What is not equal in all of these :func:`result_facts`; what forbids a comparison first."""
     names = dict.fromkeys(name for column in columns for name in column)
     unequal = []
@@ -260,7 +260,7 @@ def unequal_facts(columns: Sequence[Mapping[str, str]]) -> list[Difference]:
         values = tuple(column.get(name, "") for column in columns)
         if len(set(values)) > 1:
             forbids = name in _DECIDING and len({value for value in values if value}) > 1
-            unequal.append(Difference(name, values, forbids))
+            unequal.append(SideDifference(name, values, forbids))
     return sorted(unequal, key=lambda difference: not difference.forbids)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from torchscale.features.trace.analysis.operators import OperatorUse, RecordedStep
+from torchscale.features.trace.analysis.operators import MeanRecordedStep, OperatorUse
 
 _LONGER = 0.1
 """Share by which a call must take longer to be called slower: profiled calls of one operator differ
@@ -75,8 +75,8 @@ class RecordingComparison:
             that of the rest sum to that of the step.
     """
 
-    before: RecordedStep
-    after: RecordedStep
+    before: MeanRecordedStep
+    after: MeanRecordedStep
     operators: tuple[OperatorChange, ...]
     collectives: tuple[OperatorChange, ...]
 
@@ -91,7 +91,7 @@ class RecordingComparison:
         )
 
 
-def compare_recorded(before: RecordedStep, after: RecordedStep) -> RecordingComparison:
+def compare_recorded(before: MeanRecordedStep, after: MeanRecordedStep) -> RecordingComparison:
     """Match operators by their name, which may have shapes in it."""
     return RecordingComparison(
         before,

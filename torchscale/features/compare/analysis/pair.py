@@ -39,7 +39,7 @@ PossibleEnds = tuple[float | None, float | None]
 """Ends between which a ratio may lie, at 95 %; ``None`` where nothing bounds that end."""
 
 
-class Verdict(str, Enum):
+class ChangeVerdict(str, Enum):
     """What can be said of a change; values are what files and tables show."""
 
     BETTER = "better"
@@ -50,7 +50,7 @@ class Verdict(str, Enum):
     @property
     def decided(self) -> bool:
         """Whether it says something of the change."""
-        return self is not Verdict.UNCLEAR
+        return self is not ChangeVerdict.UNCLEAR
 
     @property
     def explanation(self) -> str:
@@ -59,10 +59,10 @@ class Verdict(str, Enum):
 
 
 _EXPLANATIONS = {
-    Verdict.BETTER: "different from noise, and by more than the threshold",
-    Verdict.WORSE: "different from noise, and by more than the threshold",
-    Verdict.SAME: "any difference lies within the threshold",
-    Verdict.UNCLEAR: "a change beyond the threshold is neither shown nor excluded: noise could "
+    ChangeVerdict.BETTER: "different from noise, and by more than the threshold",
+    ChangeVerdict.WORSE: "different from noise, and by more than the threshold",
+    ChangeVerdict.SAME: "any difference lies within the threshold",
+    ChangeVerdict.UNCLEAR: "a change beyond the threshold is neither shown nor excluded: noise could "
     "hide it (more launches narrow the interval: benchmark.repeats), a side has fewer than "
     f"{MIN_LAUNCHES} launches, or one side was contended or throttled by more than the change",
 }
@@ -76,7 +76,7 @@ class Reason(str, Enum):
     NOISE = "noise"
 
 
-class Outcome(str, Enum):
+class CellOutcome(str, Enum):
     """Whether a cell could be compared."""
 
     COMPARED = "compared"
@@ -91,7 +91,7 @@ class Outcome(str, Enum):
 
 
 @dataclass(frozen=True)
-class Change:
+class MetricChange:
     """One metric of one cell.
 
     Attributes:
@@ -121,7 +121,7 @@ class Change:
     adjusted_p: float | None = None
     conditions: tuple[str, ...] = ()
     bounds: Bounds | None = None
-    verdict: Verdict = Verdict.UNCLEAR
+    verdict: ChangeVerdict = ChangeVerdict.UNCLEAR
 
     @property
     def low(self) -> LogRatio | None:
@@ -189,8 +189,8 @@ class CellComparison:
 
     before: ResultCell | None
     after: ResultCell | None
-    outcome: Outcome
-    changes: tuple[Change, ...] = ()
+    outcome: CellOutcome
+    changes: tuple[MetricChange, ...] = ()
     absent: tuple[MetricKey, ...] = ()
     disturbances: tuple[Disturbance, ...] = ()
 
@@ -228,7 +228,7 @@ class CellComparison:
     def measured_less(self) -> bool:
         """Whether the other side did not fail and yet has fewer launches than the reference: none,
         a part of them, or too few for a verdict that the reference allows."""
-        if self.outcome is Outcome.LOST or self.before is None or not self.before.launches:
+        if self.outcome is CellOutcome.LOST or self.before is None or not self.before.launches:
             return False
         before, after = (
             len(self.before.launches),
@@ -260,7 +260,7 @@ class Overall:
     ratio: LogRatio
     cells: int
     flagged: int
-    verdict: Verdict
+    verdict: ChangeVerdict
     low: LogRatio | None
     high: LogRatio | None
     reason: Reason | None
@@ -284,7 +284,7 @@ class Overall:
         return worst < 1 - max(BLIND, threshold)
 
 
-def _possible_ends(one: Change | Overall) -> PossibleEnds | None:
+def _possible_ends(one: MetricChange | Overall) -> PossibleEnds | None:
     if not one.conditions:
         return None
     return interval_end(one.low, 0), interval_end(one.high, 1)
@@ -351,7 +351,7 @@ class Pair:
     threshold: float
     efficiency: EfficiencyScore | None
 
-    def decided_by(self, metrics: Sequence[Metric]) -> list[tuple[CellComparison, Change]]:
+    def decided_by(self, metrics: Sequence[Metric]) -> list[tuple[CellComparison, MetricChange]]:
         """Changes that decide: of ``metrics``, or without any of the headline of each cell."""
         return [
             (cell, change)
@@ -362,18 +362,20 @@ class Pair:
 
     def regressions(self, metrics: Sequence[Metric]) -> list[str]:
         """Cells that were lost, or are worse by what decides."""
-        lost = [cell.cell.cell.id for cell in self.cells if cell.outcome is Outcome.LOST]
+        lost = [cell.cell.cell.id for cell in self.cells if cell.outcome is CellOutcome.LOST]
         worse = [
             cell.cell.cell.id
             for cell, change in self.decided_by(metrics)
-            if change.verdict is Verdict.WORSE
+            if change.verdict is ChangeVerdict.WORSE
         ]
         return [*lost, *dict.fromkeys(worse)]
 
     def overall_regressions(self, metrics: Sequence[Metric]) -> list[Metric]:
         """What decides and is worse over all cells together: it may be so where no cell shows it
         alone."""
-        return [one.metric for one in self.overall_by(metrics) if one.verdict is Verdict.WORSE]
+        return [
+            one.metric for one in self.overall_by(metrics) if one.verdict is ChangeVerdict.WORSE
+        ]
 
     def overall_by(self, metrics: Sequence[Metric]) -> list[Overall]:
         """Overall changes of the metrics that decide."""
@@ -396,7 +398,7 @@ class Pair:
     def unclear(self, metrics: Sequence[Metric]) -> list[str]:
         """Cells of which nothing can be said: too few launches, too much noise, not measured on a
         side."""
-        open_ends = (Outcome.UNMEASURED, Outcome.UNMATCHED)
+        open_ends = (CellOutcome.UNMEASURED, CellOutcome.UNMATCHED)
         missing = [
             one.cell.cell.id
             for one in self.cells

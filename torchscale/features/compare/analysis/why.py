@@ -21,8 +21,8 @@ from torchscale.features.compare.analysis.pair import (
     HEADLINES,
     MIN_LAUNCHES,
     CellComparison,
-    Change,
-    Outcome,
+    CellOutcome,
+    MetricChange,
     Pair,
 )
 from torchscale.schema.cells.kinds import as_kind
@@ -50,7 +50,7 @@ class Clarity(str, Enum):
 
 
 @dataclass(frozen=True)
-class Disturbance:
+class DisturbedSeconds:
     """Seconds of the difference that other processes, lowered clocks or a slower host may have made,
     at least and at most; infinite where nothing bounds it."""
 
@@ -138,7 +138,7 @@ class CellWhy:
     later_in: tuple[PartChange[StepPart], ...] = ()
     outside: PartChange[None] | None = None
     outside_parts: tuple[PartChange[OutsidePart], ...] = ()
-    disturbance: Disturbance = Disturbance()
+    disturbance: DisturbedSeconds = DisturbedSeconds()
     probe: Probe = Probe()
 
     @property
@@ -166,7 +166,7 @@ def split_pair(pair: Pair) -> tuple[tuple[CellWhy, ...], dict[str, str]]:
     found, without = [], {}
     for cell in pair.cells:
         before, after = cell.before, cell.after
-        if cell.outcome is not Outcome.COMPARED or before is None or after is None:
+        if cell.outcome is not CellOutcome.COMPARED or before is None or after is None:
             continue
         if as_kind(before.cell, TrainingCell) is None:
             continue
@@ -251,7 +251,7 @@ def _with_outside(why: CellWhy, sides: tuple[_Side, _Side], threshold: float) ->
     if any(launch.outside_seconds is None for side in sides for launch in side.launches):
         return why
     outside = _difference(sides, lambda launch: launch.outside_seconds or 0.0)
-    judge = _Judge(threshold * outside.before, Disturbance(), enough=why.enough_launches)
+    judge = _Judge(threshold * outside.before, DisturbedSeconds(), enough=why.enough_launches)
     (whole,) = judge.family({None: outside})
     parts = judge.family(_by_name(sides, lambda launch: launch.whole_outside))
     return replace(why, outside=whole, outside_parts=parts)
@@ -286,18 +286,18 @@ def _by_name(
     return {name: _difference(sides, seconds(name)) for name in names}
 
 
-def _disturbance(changes: Iterable[Change], step: MeanDifference) -> Disturbance:
+def _disturbance(changes: Iterable[MetricChange], step: MeanDifference) -> DisturbedSeconds:
     """How many seconds of the difference unequal conditions may have made: from what bounds the
     ratio of speeds without them."""
     change = next((one for one in changes if one.metric in HEADLINES), None)
     if change is None or not change.conditions:
-        return Disturbance()
+        return DisturbedSeconds()
     least, most = -math.inf, math.inf
     if change.low is not None:
         least = step.after - step.before / change.low.value
     if change.high is not None:
         most = step.after - step.before / change.high.value
-    return Disturbance(change.conditions, min(0.0, least), max(0.0, most))
+    return DisturbedSeconds(change.conditions, min(0.0, least), max(0.0, most))
 
 
 _OF_HOST = (
@@ -315,8 +315,8 @@ that is nearly all forward pass, the optimizer shows little."""
 
 
 def _host_bounds(
-    sides: tuple[_Side, _Side], disturbance: Disturbance
-) -> dict[StepPart, Disturbance]:
+    sides: tuple[_Side, _Side], disturbance: DisturbedSeconds
+) -> dict[StepPart, DisturbedSeconds]:
     """What a disturbance may have made of each phase, by what it made of the others that compute: as
     if all phases had become longer by as large a share as these at the end of their interval, and
     all of that were in this phase."""
@@ -335,7 +335,7 @@ def _host_bounds(
         if others.interval is None or others.before < _CONTROL_SHARE * whole:
             continue
         least, most = (end / others.before * whole for end in others.interval)
-        bounds[part] = Disturbance(
+        bounds[part] = DisturbedSeconds(
             disturbance.conditions,
             max(disturbance.least, min(0.0, least)),
             min(disturbance.most, max(0.0, most)),
@@ -353,13 +353,13 @@ class _Judge:
     enough launches to judge."""
 
     threshold: float
-    disturbance: Disturbance
+    disturbance: DisturbedSeconds
     enough: bool
 
     def family(
         self,
         differences: Mapping[_Name, MeanDifference],
-        bounds: Mapping[_Name, Disturbance] = MappingProxyType({}),
+        bounds: Mapping[_Name, DisturbedSeconds] = MappingProxyType({}),
     ) -> tuple[PartChange[_Name], ...]:
         """Parts that are judged together: that any of them is called clear by chance has the
         probability :data:`LEVEL`. A disturbance is taken as if all of it were in each part, but for
@@ -382,7 +382,7 @@ class _Judge:
         )
 
     def _clarity(
-        self, difference: MeanDifference, disturbance: Disturbance, p: float | None
+        self, difference: MeanDifference, disturbance: DisturbedSeconds, p: float | None
     ) -> Clarity:
         interval = difference.interval
         if interval is None or p is None:

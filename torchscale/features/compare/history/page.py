@@ -31,8 +31,8 @@ from torchscale.report.document import (
     KeyFigure,
     Overview,
     Paragraph,
+    QuestionAnswer,
     Section,
-    Status,
     TableValue,
     Tone,
     chart_name,
@@ -136,7 +136,7 @@ def _told(report: HistoryReport) -> bool:
     return any(len(trend.counted) >= 2 * MIN_LENGTH for trend in report.trends)
 
 
-def _worse_now(report: HistoryReport) -> Status:
+def _worse_now(report: HistoryReport) -> QuestionAnswer:
     answer, tone = "no", Tone.GOOD
     text = "no series has a newest level that is worse"
     if report.regressions:
@@ -147,24 +147,24 @@ def _worse_now(report: HistoryReport) -> Status:
         )
     elif not _told(report):
         answer, text, tone = "not known", "no series has enough runs", Tone.PLAIN
-    return Status("Worse now?", answer, shortened(text), tone, _details_anchor(report))
+    return QuestionAnswer("Worse now?", answer, shortened(text), tone, _details_anchor(report))
 
 
-def _ever_changed(report: HistoryReport) -> Status:
+def _ever_changed(report: HistoryReport) -> QuestionAnswer:
     answer = "no"
     if report.changes:
         answer = plural(len(report.changes), "change")
     text = f"over {plural(len(report.runs), 'run')} and {len(report.trends):,} series"
-    return Status("Ever changed?", answer, text, Tone.PLAIN, _details_anchor(report))
+    return QuestionAnswer("Ever changed?", answer, text, Tone.PLAIN, _details_anchor(report))
 
 
-def _enough_runs(report: HistoryReport) -> Status:
+def _enough_runs(report: HistoryReport) -> QuestionAnswer:
     short = sum(len(trend.counted) < 2 * MIN_LENGTH for trend in report.trends)
     answer, tone = "yes", Tone.GOOD
     if short:
         answer, tone = f"not for {short:,} of {len(report.trends):,} series", Tone.CAUTION
     text = f"a change is found from {MIN_LENGTH} runs before and {MIN_LENGTH} after it"
-    return Status("Enough runs?", answer, text, tone, "method")
+    return QuestionAnswer("Enough runs?", answer, text, tone, "method")
 
 
 def _details_anchor(report: HistoryReport) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torchscale.analysis.stats.change_points import NoisySeries, change_points
 from torchscale.analysis.stats.ratios import LogRatio, log_ratio
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.matching import Difference, workload_key
+from torchscale.features.compare.analysis.matching import SideDifference, workload_key
 from torchscale.features.compare.analysis.pair import HEADLINES
 from torchscale.features.compare.history.records import (
     HistoryContent,
@@ -64,7 +64,7 @@ class ChangePoint:
     ratio: LogRatio
     runs: tuple[int, int]
     worse: bool
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[SideDifference, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.pair import (
     CellComparison,
-    Change,
-    Outcome,
+    CellOutcome,
+    ChangeVerdict,
+    MetricChange,
     Overall,
     Pair,
-    Verdict,
 )
 from torchscale.features.compare.text.comparison import (
     change_ends,
@@ -42,7 +42,11 @@ from torchscale.util.words import plural
 _MAX_BRIEF_ROWS = 15
 """Maximum number of rows: with headline, statuses and differences at most 60 lines: a screen of a
 pull request."""
-_TONES = {Verdict.BETTER: Tone.GOOD, Verdict.WORSE: Tone.BAD, Verdict.SAME: Tone.PLAIN}
+_TONES = {
+    ChangeVerdict.BETTER: Tone.GOOD,
+    ChangeVerdict.WORSE: Tone.BAD,
+    ChangeVerdict.SAME: Tone.PLAIN,
+}
 
 
 def compared_cells_section(pairs: Sequence[Pair]) -> Section:
@@ -55,7 +59,7 @@ def compared_cells_section(pairs: Sequence[Pair]) -> Section:
         if rows:
             caption = f"{names[1]} against {names[0]}"
             blocks.append(table_of(caption, _columns(names), rows, searchable=True))
-        others = [cell for cell in pair.cells if cell.outcome is not Outcome.COMPARED]
+        others = [cell for cell in pair.cells if cell.outcome is not CellOutcome.COMPARED]
         if others:
             blocks.append(_others_table(others, names))
         if pair.notes:
@@ -71,7 +75,7 @@ def compared_cells_section(pairs: Sequence[Pair]) -> Section:
             Bullets(
                 tuple(
                     f"{verdict.value}: {verdict.explanation}."
-                    for verdict in Verdict
+                    for verdict in ChangeVerdict
                     if verdict in used
                 )
             )
@@ -88,11 +92,11 @@ def deciding_cells_section(
     for pair in pairs:
         names = (shortened(pair.reference.name), shortened(pair.other.name))
         changes = shown_changes(pair, metrics, with_cost=with_cost)
-        changes.sort(key=lambda found: found[1].verdict is not Verdict.WORSE)
+        changes.sort(key=lambda found: found[1].verdict is not ChangeVerdict.WORSE)
         if changes:
             columns, rows = _columns(names, brief=True), changes[:_MAX_BRIEF_ROWS]
             blocks.append(table_of(f"{names[1]} against {names[0]}", columns, rows))
-        others = [cell for cell in pair.cells if cell.outcome is not Outcome.COMPARED]
+        others = [cell for cell in pair.cells if cell.outcome is not CellOutcome.COMPARED]
         if others:
             blocks.append(_others_table(others[:_MAX_BRIEF_ROWS], names))
         more = max(0, len(changes) - _MAX_BRIEF_ROWS) + max(0, len(others) - _MAX_BRIEF_ROWS)
@@ -105,7 +109,7 @@ def deciding_cells_section(
 
 def shown_changes(
     pair: Pair, metrics: Sequence[Metric], *, with_cost: bool
-) -> list[tuple[CellComparison, Change]]:
+) -> list[tuple[CellComparison, MetricChange]]:
     """What decides; the cost too where prices were given, although it decides nothing by itself."""
     changes = pair.decided_by(metrics)
     if with_cost and Metric.COST not in metrics:
@@ -115,7 +119,7 @@ def shown_changes(
 
 def _columns(
     names: tuple[str, str], *, brief: bool = False
-) -> tuple[ColumnOf[tuple[CellComparison, Change]], ...]:
+) -> tuple[ColumnOf[tuple[CellComparison, MetricChange]], ...]:
     return (
         ColumnOf("cell", lambda row: comparison_label(row[0]), prose=True),
         ColumnOf("metric", lambda row: metric_label(row[1].metric, row[1].detail)),
@@ -143,7 +147,7 @@ def _warnings(cell: CellComparison) -> TableValue:
     return TableValue(", ".join(cell.flags), None, caution_where(cell.flags))
 
 
-def _launches(change: Change) -> TableValue:
+def _launches(change: MetricChange) -> TableValue:
     """``3, 3``, or ``6 in 2 sessions, 3``."""
     sides = zip(change.launches, change.sessions, strict=True)
     text = ", ".join(
@@ -153,7 +157,7 @@ def _launches(change: Change) -> TableValue:
     return TableValue(text, min(change.launches))
 
 
-def verdict_value(one: Change | Overall) -> TableValue:
+def verdict_value(one: MetricChange | Overall) -> TableValue:
     """A verdict as a table value, coloured by its meaning."""
     return TableValue(format_verdict(one), one.verdict.value, _TONES.get(one.verdict, Tone.CAUTION))
 
@@ -168,6 +172,6 @@ def _others_table(cells: Sequence[CellComparison], names: tuple[str, str]) -> Ta
     return table_of(caption, columns, cells, searchable=True)
 
 
-def _outcome(outcome: Outcome) -> TableValue:
-    tones = {Outcome.LOST: Tone.BAD, Outcome.GAINED: Tone.GOOD}
+def _outcome(outcome: CellOutcome) -> TableValue:
+    tones = {CellOutcome.LOST: Tone.BAD, CellOutcome.GAINED: Tone.GOOD}
     return TableValue(outcome.value, outcome.value, tones.get(outcome, Tone.DIM))

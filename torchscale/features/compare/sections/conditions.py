@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.features.compare.analysis.compare import LEVEL
-from torchscale.features.compare.analysis.matching import Difference
+from torchscale.features.compare.analysis.matching import SideDifference
 from torchscale.features.compare.analysis.pair import MIN_LAUNCHES, Pair
 from torchscale.features.compare.text.comparison import BRACKETS
 from torchscale.features.compare.text.verdict import format_session_noise
@@ -28,7 +28,7 @@ from torchscale.util.words import plural
 
 
 def differences_section(
-    differences: Sequence[Difference], names: Sequence[str], limit: int | None = None
+    differences: Sequence[SideDifference], names: Sequence[str], limit: int | None = None
 ) -> Section:
     """What differs between the sides: cells, machine, software and settings; the first ``limit`` of
     them."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.explanation import ExplainedPair
-from torchscale.features.compare.analysis.matching import Difference
+from torchscale.features.compare.analysis.matching import SideDifference
 from torchscale.features.compare.analysis.operators import ComparedRecording
-from torchscale.features.compare.analysis.pair import Outcome, Pair, Verdict
+from torchscale.features.compare.analysis.pair import CellOutcome, ChangeVerdict, Pair
 from torchscale.features.compare.sections.cells import (
     compared_cells_section,
     deciding_cells_section,
@@ -70,7 +70,7 @@ class ComparisonReport:
     """
 
     pairs: tuple[Pair, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[SideDifference, ...]
     names: tuple[str, ...]
     metrics: tuple[Metric, ...] = ()
     threshold: float = 0.02
@@ -201,10 +201,11 @@ def _key_figures(comparison: ComparisonReport) -> tuple[KeyFigure, ...]:
 def _regressions_figure(pair: Pair, metrics: Sequence[Metric], name: str) -> KeyFigure:
     decided = pair.decided_by(metrics)
     counts = [
-        (verdict, sum(change.verdict is verdict for _, change in decided)) for verdict in Verdict
+        (verdict, sum(change.verdict is verdict for _, change in decided))
+        for verdict in ChangeVerdict
     ]
     notes = [f"{count} {verdict.value}" for verdict, count in counts if count]
-    lost = sum(cell.outcome is Outcome.LOST for cell in pair.cells)
+    lost = sum(cell.outcome is CellOutcome.LOST for cell in pair.cells)
     missing = len(pair.missing(metrics))
     if lost:
         notes.append(f"{lost} lost")
@@ -213,7 +214,7 @@ def _regressions_figure(pair: Pair, metrics: Sequence[Metric], name: str) -> Key
     regressions = len(pair.regressions(metrics))
     unclear = pair.may_hide_loss(metrics) or not decided
     if unclear and not regressions:
-        value = Verdict.UNCLEAR.value
+        value = ChangeVerdict.UNCLEAR.value
     else:
         value = plural(regressions, "cell")
     return KeyFigure(f"worse or lost, {name}", value, ", ".join(notes))

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.pair import CellComparison, Change, Overall, Pair, Reason
+from torchscale.features.compare.analysis.pair import (
+    CellComparison,
+    MetricChange,
+    Overall,
+    Pair,
+    Reason,
+)
 from torchscale.features.compare.sections.cells import ratio_value, verdict_value
 from torchscale.features.compare.text.comparison import (
     METRIC_LABELS,
@@ -151,7 +157,7 @@ def change_charts(
     return charts
 
 
-def _points(group: str, changes: Sequence[tuple[float, Change]]) -> ChartSeries:
+def _points(group: str, changes: Sequence[tuple[float, MetricChange]]) -> ChartSeries:
     """Points of one group; the uncertain ones are crosses."""
     drawn = [
         (place, change, _drawn_interval(change))
@@ -181,7 +187,7 @@ def _limits(threshold: float, last: float) -> list[ChartSeries]:
     ]
 
 
-def _group(change: Change) -> str:
+def _group(change: MetricChange) -> str:
     interval = change.ratio.interval
     if interval is None or change.reason is Reason.FEW_LAUNCHES:
         return _GROUPS[3]
@@ -192,7 +198,7 @@ def _group(change: Change) -> str:
     return _GROUPS[1]
 
 
-def _drawn_interval(change: Change) -> tuple[float, float]:
+def _drawn_interval(change: MetricChange) -> tuple[float, float]:
     value, group = change.ratio.value, _group(change)
     if change.ratio.interval is None or group == _GROUPS[3]:
         return value, value
@@ -201,7 +207,7 @@ def _drawn_interval(change: Change) -> tuple[float, float]:
     return change.ratio.interval
 
 
-def _short_label(cell: CellComparison, change: Change) -> str:
+def _short_label(cell: CellComparison, change: MetricChange) -> str:
     """``tiny ResNet b8 n2``, with ``b16 | b8`` where the sides differ."""
     sides = [_short_parts(side) for side in (cell.before, cell.after) if side is not None]
     parts = [both_values(ours, theirs) for ours, theirs in zip(sides[0], sides[-1], strict=True)]

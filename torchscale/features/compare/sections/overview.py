@@ -6,24 +6,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.matching import Difference
-from torchscale.features.compare.analysis.pair import Outcome, Pair, Verdict
+from torchscale.features.compare.analysis.matching import SideDifference
+from torchscale.features.compare.analysis.pair import CellOutcome, ChangeVerdict, Pair
 from torchscale.features.compare.text.comparison import (
     comparison_label,
     format_ratio_change,
     result_label,
 )
 from torchscale.features.compare.text.verdict import format_headline, format_session_noise
-from torchscale.report.document import AnyChart, Headline, Overview, Status, Tone, shortened
+from torchscale.report.document import AnyChart, Headline, Overview, QuestionAnswer, Tone, shortened
 from torchscale.util.words import capped, listed, plural
 
-_TONES = {Verdict.BETTER: Tone.GOOD, Verdict.WORSE: Tone.BAD, Verdict.SAME: Tone.PLAIN}
+_TONES = {
+    ChangeVerdict.BETTER: Tone.GOOD,
+    ChangeVerdict.WORSE: Tone.BAD,
+    ChangeVerdict.SAME: Tone.PLAIN,
+}
 _MAX_NAMED = 2
 """Cells in a row of the first screen."""
 
 
 def comparison_overview(
-    pair: Pair, metrics: Sequence[Metric], differences: Sequence[Difference], chart: AnyChart | None
+    pair: Pair,
+    metrics: Sequence[Metric],
+    differences: Sequence[SideDifference],
+    chart: AnyChart | None,
 ) -> Overview:
     """Changed? Measured? Same conditions? Certain?"""
     overall, regressions = pair.overall_by(metrics), len(pair.regressions(metrics))
@@ -44,7 +51,7 @@ def comparison_overview(
     return Overview(Headline(text, tone), (*rows, *certain), chart)
 
 
-def _changed(pair: Pair, metrics: Sequence[Metric]) -> Status:
+def _changed(pair: Pair, metrics: Sequence[Metric]) -> QuestionAnswer:
     decided = pair.decided_by(metrics)
     named = {
         verdict: [
@@ -52,10 +59,10 @@ def _changed(pair: Pair, metrics: Sequence[Metric]) -> Status:
             for cell, change in decided
             if change.verdict is verdict
         ]
-        for verdict in (Verdict.WORSE, Verdict.BETTER)
+        for verdict in (ChangeVerdict.WORSE, ChangeVerdict.BETTER)
     }
-    same = sum(change.verdict is Verdict.SAME for _, change in decided)
-    worse, better = named[Verdict.WORSE], named[Verdict.BETTER]
+    same = sum(change.verdict is ChangeVerdict.SAME for _, change in decided)
+    worse, better = named[ChangeVerdict.WORSE], named[ChangeVerdict.BETTER]
     texts = []
     if worse:
         texts.append(_some(worse))
@@ -72,8 +79,8 @@ def _changed(pair: Pair, metrics: Sequence[Metric]) -> Status:
     elif same == len(decided) > 0:
         answer, tone = "no", Tone.GOOD
     else:
-        answer, tone = Verdict.UNCLEAR.value, Tone.CAUTION
-    return Status(
+        answer, tone = ChangeVerdict.UNCLEAR.value, Tone.CAUTION
+    return QuestionAnswer(
         "Cells changed?",
         answer,
         shortened("; ".join(texts) or "no cell shows a change by itself"),
@@ -82,10 +89,10 @@ def _changed(pair: Pair, metrics: Sequence[Metric]) -> Status:
     )
 
 
-def _measured(pair: Pair, metrics: Sequence[Metric]) -> Status:
-    lost = [result_label(cell.cell) for cell in pair.cells if cell.outcome is Outcome.LOST]
+def _measured(pair: Pair, metrics: Sequence[Metric]) -> QuestionAnswer:
+    lost = [result_label(cell.cell) for cell in pair.cells if cell.outcome is CellOutcome.LOST]
     missing = [result_label(cell.cell) for cell in pair.missing(metrics)]
-    compared = sum(cell.outcome is Outcome.COMPARED for cell in pair.cells)
+    compared = sum(cell.outcome is CellOutcome.COMPARED for cell in pair.cells)
     texts = [f"{plural(compared, 'cell')} compared"]
     if lost:
         texts.append(f"failed on this side: {_some(lost)}")
@@ -97,10 +104,12 @@ def _measured(pair: Pair, metrics: Sequence[Metric]) -> Status:
         answer, tone = "less than the reference", Tone.BAD
     else:
         answer, tone = "as much as the reference", Tone.GOOD
-    return Status("Measured?", answer, shortened("; ".join(texts)), tone, "cells")
+    return QuestionAnswer("Measured?", answer, shortened("; ".join(texts)), tone, "cells")
 
 
-def _conditions(pair: Pair, metrics: Sequence[Metric], differences: Sequence[Difference]) -> Status:
+def _conditions(
+    pair: Pair, metrics: Sequence[Metric], differences: Sequence[SideDifference]
+) -> QuestionAnswer:
     decided = pair.decided_by(metrics)
     unequal = [change for _, change in decided if change.conditions]
     flags = sorted({flag for cell, _ in decided for flag in cell.flags})
@@ -127,10 +136,10 @@ def _conditions(pair: Pair, metrics: Sequence[Metric], differences: Sequence[Dif
     else:
         answer, tone = "yes", Tone.GOOD
     text = "; ".join(texts) or "machines, software and settings are the same"
-    return Status("Same conditions?", answer, shortened(text), tone, "differences")
+    return QuestionAnswer("Same conditions?", answer, shortened(text), tone, "differences")
 
 
-def _certain(pair: Pair, metrics: Sequence[Metric]) -> Status:
+def _certain(pair: Pair, metrics: Sequence[Metric]) -> QuestionAnswer:
     changes = [change for _, change in pair.decided_by(metrics)]
     unclear = sum(not change.verdict.decided for change in changes)
     launches = sorted({min(change.launches) for change in changes})
@@ -143,7 +152,7 @@ def _certain(pair: Pair, metrics: Sequence[Metric]) -> Status:
         answer, tone = "in part", Tone.CAUTION
     if unclear == len(changes):
         answer = "no"
-    return Status(
+    return QuestionAnswer(
         "Certain?",
         answer,
         shortened(f"{'; '.join(texts)}. {noise}".removesuffix(".")),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.pair import Overall, Pair, Verdict
+from torchscale.features.compare.analysis.pair import ChangeVerdict, Overall, Pair
 from torchscale.features.compare.sections.cells import ratio_value, verdict_value
 from torchscale.features.compare.text.comparison import METRIC_LABELS, change_ends
 from torchscale.report.document import DASH, Column, Section, Table, TableValue, shortened
@@ -111,9 +111,9 @@ def best_sentence(sides: Sequence[RankedSide]) -> str:
     best, cost = sides[0], sides[0].cost
     if cost is None:
         runner = next((side.cost for side in sides if side.cost is not None), None)
-        sure = runner is not None and runner.verdict is Verdict.WORSE
+        sure = runner is not None and runner.verdict is ChangeVerdict.WORSE
     else:
-        sure = cost.verdict is Verdict.BETTER
+        sure = cost.verdict is ChangeVerdict.BETTER
     words = "Most samples per dollar as measured, which is unclear"
     if sure:
         words = "Most samples per dollar"

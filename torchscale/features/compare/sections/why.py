@@ -17,7 +17,7 @@ from torchscale.features.compare.text.operators import (
     recording_headline,
 )
 from torchscale.features.compare.text.why import (
-    Unit,
+    TimeUnit,
     WhyRow,
     cause_sentences,
     clarity_text,
@@ -27,11 +27,11 @@ from torchscale.features.compare.text.why import (
     why_headline,
 )
 from torchscale.report.document import (
+    BarLayer,
     Block,
     Bullets,
     ChartGrid,
     Paragraph,
-    Part,
     Section,
     StackedChart,
     Table,
@@ -134,7 +134,7 @@ def _cell_blocks(cell: ExplainedCell, names: tuple[str, str], *, brief: bool) ->
 
 
 def _table(
-    caption: str, rows: Sequence[WhyRow], unit: Unit, names: tuple[str, str], why: CellWhy
+    caption: str, rows: Sequence[WhyRow], unit: TimeUnit, names: tuple[str, str], why: CellWhy
 ) -> Table:
     columns: tuple[ColumnOf[WhyRow], ...] = (
         ColumnOf(f"part, {unit.name}", lambda row: f"{'of it ' * bool(row.indent)}{row.label}"),
@@ -179,7 +179,7 @@ def waterfall(cell: ExplainedCell, names: tuple[str, str]) -> StackedChart:
     )
 
 
-def _layers(spans: Sequence[tuple[float, float]]) -> tuple[Part, ...]:
+def _layers(spans: Sequence[tuple[float, float]]) -> tuple[BarLayer, ...]:
     """Bars from one value to another, as layers that are stacked from 0 to either side: one that
     crosses 0 has a part on each."""
     ends = [sorted(span) for span in spans]
@@ -194,9 +194,9 @@ def _layers(spans: Sequence[tuple[float, float]]) -> tuple[Part, ...]:
         )
 
     return (
-        Part("", tuple(lifts), hidden=True),
-        Part("longer", only(above, longer=True), _LONGER),
-        Part("longer", only(below, longer=True), _LONGER),
-        Part("shorter", only(above, longer=False), _SHORTER),
-        Part("shorter", only(below, longer=False), _SHORTER),
+        BarLayer("", tuple(lifts), hidden=True),
+        BarLayer("longer", only(above, longer=True), _LONGER),
+        BarLayer("longer", only(below, longer=True), _LONGER),
+        BarLayer("shorter", only(above, longer=False), _SHORTER),
+        BarLayer("shorter", only(below, longer=False), _SHORTER),
     )

@@ -9,8 +9,8 @@ from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.compare import LEVEL
 from torchscale.features.compare.analysis.pair import (
     CellComparison,
-    Change,
     EfficiencyScore,
+    MetricChange,
     Overall,
     Pair,
     Reason,
@@ -137,7 +137,7 @@ def format_p(p: float) -> str:
     return f"{p:.{digits}f}"
 
 
-def format_verdict(one: Change | Overall) -> str:
+def format_verdict(one: MetricChange | Overall) -> str:
     """``better``, or ``unclear (contended)``, ``unclear (launches)`` where it is not noise
     alone."""
     if one.reason is Reason.CONDITIONS:
@@ -147,7 +147,7 @@ def format_verdict(one: Change | Overall) -> str:
     return one.verdict.value
 
 
-def format_possible(one: Change | Overall) -> str:
+def format_possible(one: MetricChange | Overall) -> str:
     """Range of changes that are possible without what disturbed a side: ``-24.1 to -12.3 %``,
     ``-12.3 % or less``; empty where nothing bounds it."""
     low, high = (None if end is None else end.interval for end in (one.low, one.high))
@@ -161,7 +161,7 @@ def format_possible(one: Change | Overall) -> str:
     return f"{format_change(high[1] - 1)} or less"
 
 
-def change_ends(one: Change | Overall) -> str:
+def change_ends(one: MetricChange | Overall) -> str:
     """The interval; of a change with a disturbed side between which ends it lies without that, in
     brackets."""
     if not one.conditions:

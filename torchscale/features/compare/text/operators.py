@@ -11,7 +11,7 @@ from torchscale.features.compare.analysis.operators import (
     OperatorFate,
     RecordingComparison,
 )
-from torchscale.features.compare.text.why import Unit
+from torchscale.features.compare.text.why import TimeUnit
 from torchscale.report.document import shortened
 from torchscale.util.units import format_change, format_percent
 
@@ -55,11 +55,11 @@ class OperatorRow:
         return self.after - self.before
 
 
-def operator_rows(compared: RecordingComparison, limit: int) -> tuple[Unit, list[OperatorRow]]:
+def operator_rows(compared: RecordingComparison, limit: int) -> tuple[TimeUnit, list[OperatorRow]]:
     """The ``limit`` operators that changed most, all others together, exposed collectives, the rest,
     and the step as the last row."""
     before, after = compared.before, compared.after
-    unit = Unit.of(max(before.seconds, after.seconds))
+    unit = TimeUnit.of(max(before.seconds, after.seconds))
     shown, others = compared.operators[:limit], compared.operators[limit:]
     rows = [_row(change, unit, before.seconds) for change in shown]
     rows += _others(others, "other operators", unit, before.seconds)
@@ -78,7 +78,7 @@ def operator_rows(compared: RecordingComparison, limit: int) -> tuple[Unit, list
 
 
 def _others(
-    changes: Sequence[OperatorChange], what: str, unit: Unit, step: float
+    changes: Sequence[OperatorChange], what: str, unit: TimeUnit, step: float
 ) -> list[OperatorRow]:
     """A row for all of these together; none where there are none."""
     if not changes:
@@ -88,7 +88,7 @@ def _others(
     return [_line(f"{len(changes):,} {what}", before, after, unit, step)]
 
 
-def _row(change: OperatorChange, unit: Unit, step: float, prefix: str = "") -> OperatorRow:
+def _row(change: OperatorChange, unit: TimeUnit, step: float, prefix: str = "") -> OperatorRow:
     return OperatorRow(
         shortened(prefix + change.name.removeprefix(_OF_BACKWARD), _MAX_NAME),
         unit.rounded(change.before.seconds),
@@ -99,7 +99,7 @@ def _row(change: OperatorChange, unit: Unit, step: float, prefix: str = "") -> O
     )
 
 
-def _line(label: str, before: float, after: float, unit: Unit, step: float) -> OperatorRow:
+def _line(label: str, before: float, after: float, unit: TimeUnit, step: float) -> OperatorRow:
     return OperatorRow(
         label, unit.rounded(before), unit.rounded(after), "", (after - before) / step
     )
@@ -114,7 +114,7 @@ def _calls(change: OperatorChange) -> str:
 def recording_headline(label: str, compared: RecordingComparison) -> str:
     """``tiny decoder …: the recorded step takes 12.3 ms longer (+16.0 %; 19 and 19 steps).``"""
     before, after = compared.before, compared.after
-    unit = Unit.of(max(before.seconds, after.seconds))
+    unit = TimeUnit.of(max(before.seconds, after.seconds))
     change = unit.rounded(after.seconds) - unit.rounded(before.seconds)
     longer = "longer"
     if change < 0:

@@ -9,11 +9,11 @@ from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.pair import (
     MIN_LAUNCHES,
     CellComparison,
-    Change,
-    Outcome,
+    CellOutcome,
+    ChangeVerdict,
+    MetricChange,
     Pair,
     Reason,
-    Verdict,
 )
 from torchscale.features.compare.text.comparison import (
     METRIC_LABELS,
@@ -45,7 +45,7 @@ def pair_verdict(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
     if overall[1:]:
         sentences.append(f"{'; '.join(format_overall(one) for one in overall[1:])}.")
     decided = pair.decided_by(metrics)
-    for verdict in (Verdict.WORSE, Verdict.BETTER):
+    for verdict in (ChangeVerdict.WORSE, ChangeVerdict.BETTER):
         labels = [
             f"{comparison_label(cell)} ({format_ratio_change(change.ratio)})"
             for cell, change in decided
@@ -56,7 +56,7 @@ def pair_verdict(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
     lost = [
         f"{result_label(cell.cell)} ({cell.after.state.value})"
         for cell in pair.cells
-        if cell.outcome is Outcome.LOST and cell.after is not None
+        if cell.outcome is CellOutcome.LOST and cell.after is not None
     ]
     if lost:
         sentences.append(f"Measured in {reference} and failed in {name}: {_some(lost)}.")
@@ -86,11 +86,11 @@ def format_headline(pair: Pair, metrics: Sequence[Metric]) -> str:
         few = f"fewer than {MIN_LAUNCHES} launches on a side"
         return f"Unclear whether {name} differs from {reference}, with {few}: {change}."
     match overall.verdict:
-        case Verdict.BETTER:
+        case ChangeVerdict.BETTER:
             return f"{name} is {'faster' if speed else 'better'} than {reference}: {change}."
-        case Verdict.WORSE:
+        case ChangeVerdict.WORSE:
             return f"{name} is {'slower' if speed else 'worse'} than {reference}: {change}."
-        case Verdict.SAME:
+        case ChangeVerdict.SAME:
             return (
                 f"{name} and {reference} are equal within {format_percent(pair.threshold, 1)}: "
                 f"{change}."
@@ -102,14 +102,14 @@ def format_nothing_compared(pair: Pair, metrics: Sequence[Metric]) -> str:
     """Why no change decides: ``nothing to compare: a holds 4 collectives cells, b 2 training
     cells``."""
     sides = (pair.reference, pair.other)
-    if any(cell.outcome is Outcome.COMPARED for cell in pair.cells):
+    if any(cell.outcome is CellOutcome.COMPARED for cell in pair.cells):
         wanted = " or ".join(METRIC_LABELS[metric] for metric in metrics) or "speed"
         return (
             f"{shortened(pair.other.name)} against {shortened(pair.reference.name)}: no cell has "
             f"{wanted} on both sides"
         )
     held = ", ".join(f"{shortened(side.name)} holds {format_held(side)}" for side in sides)
-    matched = any(cell.outcome is not Outcome.UNMATCHED for cell in pair.cells)
+    matched = any(cell.outcome is not CellOutcome.UNMATCHED for cell in pair.cells)
     if matched:
         return f"No cell was measured on both sides: {held}"
     return f"No cell of one side is in the other: {held}"
@@ -138,7 +138,9 @@ def _some(labels: Sequence[str]) -> str:
     return listed(capped(labels, _MAX_NAMED))
 
 
-def _bounded_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Change]]) -> list[str]:
+def _bounded_sentences(
+    pair: Pair, decided: Sequence[tuple[CellComparison, MetricChange]]
+) -> list[str]:
     """Changes with a verdict although a side was disturbed, and between which ends they lie without
     that."""
     labels = [
@@ -154,7 +156,9 @@ def _bounded_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Chang
     ]
 
 
-def _unclear_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Change]]) -> list[str]:
+def _unclear_sentences(
+    pair: Pair, decided: Sequence[tuple[CellComparison, MetricChange]]
+) -> list[str]:
     """How many changes are unclear, and why."""
     of = f"of {plural(len(decided), 'change')}"
     counts = Counter(change.reason for _, change in decided)
@@ -180,7 +184,7 @@ def _unclear_sentences(pair: Pair, decided: Sequence[tuple[CellComparison, Chang
 
 
 def _disturbed(
-    pair: Pair, decided: Sequence[tuple[CellComparison, Change]], *, unclear: bool
+    pair: Pair, decided: Sequence[tuple[CellComparison, MetricChange]], *, unclear: bool
 ) -> str:
     """Which launches of which side, for the first of the cells."""
     names = (pair.reference.name, pair.other.name)
@@ -200,7 +204,7 @@ def _disturbed(
     return f"{comparison_label(cells[0])}: {listed(texts)}{more}."
 
 
-def format_session_noise(changes: Sequence[Change]) -> str:
+def format_session_noise(changes: Sequence[MetricChange]) -> str:
     """What the intervals say of the noise between sessions."""
     spreads = [change.session_spread for change in changes if change.session_spread is not None]
     uncovered = sum(not change.covers_sessions for change in changes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from torchscale.features.compare.analysis.explanation import ExplainedCell
-from torchscale.features.compare.analysis.likely_cause import Basis, Cause
+from torchscale.features.compare.analysis.likely_cause import CauseBasis, LikelyCause
 from torchscale.features.compare.analysis.pair import MIN_LAUNCHES
 from torchscale.features.compare.analysis.why import CellWhy, Clarity, PartChange
 from torchscale.features.compare.text.comparison import comparison_label
@@ -51,7 +51,7 @@ _Name = TypeVar("_Name")
 
 @dataclass(frozen=True)
 class WhyRow:
-    """A row of the table of parts; times in :attr:`Unit.name`, rounded such that rows sum.
+    """A row of the table of parts; times in :attr:`TimeUnit.name`, rounded such that rows sum.
 
     Attributes:
         label: The part.
@@ -77,7 +77,7 @@ class WhyRow:
 
 
 @dataclass(frozen=True)
-class Unit:
+class TimeUnit:
     """The unit of a table's times: seconds × ``scale``, shown with ``digits`` decimals."""
 
     name: str
@@ -85,7 +85,7 @@ class Unit:
     digits: int
 
     @classmethod
-    def of(cls, seconds: float) -> Unit:
+    def of(cls, seconds: float) -> TimeUnit:
         """The unit in which a whole of so many seconds is read best."""
         if seconds >= 1:
             return cls("s", 1.0, 3)
@@ -109,9 +109,9 @@ class Unit:
         return format(rounded, f"+,.{self.digits}f")
 
 
-def step_rows(why: CellWhy) -> tuple[Unit, list[WhyRow]]:
+def step_rows(why: CellWhy) -> tuple[TimeUnit, list[WhyRow]]:
     """The parts of the step, ranks below theirs, and the step as the last row."""
-    unit = Unit.of(max(why.step.difference.before, why.step.difference.after))
+    unit = TimeUnit.of(max(why.step.difference.before, why.step.difference.after))
     rows = _summing(why.parts, why.step, unit, lambda name: PART_LABELS[name])
     place = next(
         (number for number, part in enumerate(why.parts, 1) if part.name is StepPart.SLOWER_RANKS),
@@ -132,12 +132,12 @@ def listed_ranks(why: CellWhy) -> list[PartChange[int]]:
     return sorted(ranks, key=lambda rank: -abs(rank.seconds))[:_MAX_RANKS]
 
 
-def outside_rows(why: CellWhy) -> tuple[Unit, list[WhyRow]]:
+def outside_rows(why: CellWhy) -> tuple[TimeUnit, list[WhyRow]]:
     """What a launch takes outside its steps, and all of it as the last row; none where it is not
     known."""
     if why.outside is None:
-        return Unit.of(1.0), []
-    unit = Unit.of(max(why.outside.difference.before, why.outside.difference.after, 1.0))
+        return TimeUnit.of(1.0), []
+    unit = TimeUnit.of(max(why.outside.difference.before, why.outside.difference.after, 1.0))
     rows = _summing(why.outside_parts, why.outside, unit, lambda name: OUTSIDE_LABELS[name])
     return unit, [*rows[:-1], _named(rows[-1], "all outside the steps")]
 
@@ -149,7 +149,7 @@ def _named(row: WhyRow, label: str) -> WhyRow:
 def _summing(
     parts: Sequence[PartChange[_Name]],
     whole: PartChange[None],
-    unit: Unit,
+    unit: TimeUnit,
     label: Callable[[_Name], str],
 ) -> list[WhyRow]:
     """A row for each part and one for the whole. Rounded figures do not sum by themselves: the last
@@ -174,7 +174,7 @@ def _row(
     label: str,
     part: PartChange[_Name],
     whole: PartChange[None],
-    unit: Unit,
+    unit: TimeUnit,
     *,
     indent: bool = False,
 ) -> WhyRow:
@@ -233,7 +233,7 @@ def cause_sentences(cell: ExplainedCell) -> list[str]:
     """A sentence for each part that is clear, or why none of the step is; then those outside the
     steps."""
     why = cell.why
-    unit = Unit.of(max(why.step.difference.before, why.step.difference.after))
+    unit = TimeUnit.of(max(why.step.difference.before, why.step.difference.after))
     sentences = [_cause_sentence(cause, unit) for cause in cell.causes] or [_nothing_clear(why)]
     return [*sentences, *_outside_sentences(why)]
 
@@ -248,20 +248,20 @@ def _outside_sentences(why: CellWhy) -> list[str]:
     ]
     if not clear:
         return []
-    unit = Unit.of(1.0)
+    unit = TimeUnit.of(1.0)
     changes = [f"{OUTSIDE_LABELS[part.name]} {_change(part, unit)} {unit.name}" for part in clear]
     return [f"Each launch, outside its steps: {listed(changes)}."]
 
 
-def _cause_sentence(cause: Cause, unit: Unit) -> str:
+def _cause_sentence(cause: LikelyCause, unit: TimeUnit) -> str:
     part = f"{PART_LABELS[cause.part.name].capitalize()} {_change(cause.part, unit)} {unit.name}"
     names = _names(cause.candidates)
-    if cause.basis is Basis.MEASURED:
+    if cause.basis is CauseBasis.MEASURED:
         beside = ""
         if names:
             beside = f" Changed as well: {names}."
         return shortened(f"{part}. Likeliest cause: {cause.text}.{beside} {cause.advice}")
-    if cause.basis is Basis.ONLY_CHANGE:
+    if cause.basis is CauseBasis.ONLY_CHANGE:
         return shortened(f"{part}. Likeliest cause: {cause.text}. {cause.advice}")
     if names:
         return shortened(f"{part}: clear, but {cause.text}: {names}. {cause.advice}")
@@ -299,14 +299,14 @@ def _nothing_clear(why: CellWhy) -> str:
 
 def _largest(why: CellWhy) -> str:
     """Where to look first, although it is not clear."""
-    unit = Unit.of(max(why.step.difference.before, why.step.difference.after))
+    unit = TimeUnit.of(max(why.step.difference.before, why.step.difference.after))
     part = max(why.parts, key=lambda one: abs(one.seconds))
     if not part.seconds:
         return "All parts take equally long."
     return f"Largest difference: {PART_LABELS[part.name]} {_change(part, unit)} {unit.name}."
 
 
-def _change(part: PartChange[_Name], unit: Unit) -> str:
+def _change(part: PartChange[_Name], unit: TimeUnit) -> str:
     """The difference as the table has it: of the rounded times."""
     return unit.change(unit.rounded(part.difference.after) - unit.rounded(part.difference.before))
 

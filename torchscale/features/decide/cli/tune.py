@@ -18,7 +18,7 @@ from torchscale.cli.options import (
 from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.parameters import option
 from torchscale.cli.parsing import members, parse_seconds
-from torchscale.cli.workload import Workload
+from torchscale.cli.workload import WorkloadOptions
 from torchscale.config.choices import TuningAxis
 from torchscale.errors import UsageError
 
@@ -47,7 +47,7 @@ def tune(
         str, option("--launch-seconds TIME", "Measured in each launch.")
     ] = "2s",
     *,
-    workload: Workload,
+    workload: WorkloadOptions,
     output: Annotated[
         Path, option("--output -o FILE", "The winning config, written if one is verified.")
     ] = Path("tuned.yaml"),

@@ -30,7 +30,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.features.decide.forecast.series import Measured, latency_between_nodes
+from torchscale.features.decide.forecast.series import MeasuredCount, latency_between_nodes
 
 Vector = NDArray[np.float64]
 
@@ -107,7 +107,7 @@ class Fit:
         scale: GPU-seconds per sample at the largest measured count.
     """
 
-    points: tuple[Measured, ...]
+    points: tuple[MeasuredCount, ...]
     mean: Vector
     covariance: Vector
     scale: float
@@ -145,7 +145,7 @@ class Fit:
         return max(costs) / min(costs) - 1
 
 
-def fit_law(points: Sequence[Measured]) -> Fit:
+def fit_law(points: Sequence[MeasuredCount]) -> Fit:
     """The posterior of the law's terms given the points.
 
     Args:
@@ -162,7 +162,7 @@ def fit_law(points: Sequence[Measured]) -> Fit:
     return Fit(tuple(points), mean, prior - gain @ design @ prior, scale)
 
 
-def _prior(points: Sequence[Measured]) -> tuple[Vector, Vector]:
+def _prior(points: Sequence[MeasuredCount]) -> tuple[Vector, Vector]:
     """Mean and standard deviation of each term: those of :class:`Term`, or what was measured beside
     throughput."""
     measured = (
@@ -172,7 +172,7 @@ def _prior(points: Sequence[Measured]) -> tuple[Vector, Vector]:
     return mean, deviation
 
 
-def _spread(points: Sequence[Measured]) -> dict[Term, tuple[float, float]]:
+def _spread(points: Sequence[MeasuredCount]) -> dict[Term, tuple[float, float]]:
     """Waiting for stragglers says how much the times of ranks vary: a share w of a step at n ranks
     is a standard deviation of w ÷ E[max of n]."""
     spreads = [
@@ -186,7 +186,7 @@ def _spread(points: Sequence[Measured]) -> dict[Term, tuple[float, float]]:
     return {Term.STRAGGLERS: (spread, max(_SPREAD_ERROR * spread, _SMALLEST_SPREAD))}
 
 
-def _exposed_between_nodes(points: Sequence[Measured]) -> dict[Term, tuple[float, float]]:
+def _exposed_between_nodes(points: Sequence[MeasuredCount]) -> dict[Term, tuple[float, float]]:
     """The exposed gradient sync of the largest count over nodes, divided into bytes, whose time
     hardly grows with the number of nodes, and latency, whose time does; nothing where that was not
     measured."""

@@ -16,7 +16,7 @@ from torchscale.features.decide.forecast.rates import (
     shown,
     throughput_column,
 )
-from torchscale.features.decide.forecast.series import Measured, MeasuredSeries, make_series
+from torchscale.features.decide.forecast.series import MeasuredCount, MeasuredSeries, make_series
 from torchscale.schema.base import LARGEST, SMALLEST
 from torchscale.util.files import read_bounded
 from torchscale.util.text import strip_control
@@ -275,7 +275,7 @@ def _is_of_one_node(rows: Sequence[_Row]) -> bool:
     return all(row.nodes == 1 for row in rows) and max(row.gpus for row in rows) < _GPUS_PER_NODE
 
 
-def _points(what: str, rows: Sequence[_Row], gpus_per_node: int) -> list[Measured]:
+def _points(what: str, rows: Sequence[_Row], gpus_per_node: int) -> list[MeasuredCount]:
     launches: dict[tuple[int, int], list[_Row]] = {}
     for row in rows:
         if row.nodes is not None:
@@ -290,7 +290,9 @@ def _points(what: str, rows: Sequence[_Row], gpus_per_node: int) -> list[Measure
             raise UsageError(
                 f"{what}: launches on {gpus} GPUs differ in samples or tokens of a step"
             )
-        points.append(Measured(gpus, nodes, tuple(member.rate for member in members), works.pop()))
+        points.append(
+            MeasuredCount(gpus, nodes, tuple(member.rate for member in members), works.pop())
+        )
     if len({gpus for gpus, _ in launches}) < len(launches):
         twice = next(
             gpus for gpus, _ in launches if sum(other == gpus for other, _ in launches) > 1

@@ -6,8 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from torchscale.features.decide.forecast.predict import Basis, Prediction, SeriesPrediction
-from torchscale.features.decide.forecast.series import Measured, latency_between_nodes
+from torchscale.features.decide.forecast.predict import (
+    Prediction,
+    PredictionBasis,
+    SeriesPrediction,
+)
+from torchscale.features.decide.forecast.series import MeasuredCount, latency_between_nodes
 from torchscale.report.document import (
     Block,
     Bullets,
@@ -214,8 +218,8 @@ def _chart(
         launches = tuple(point.launches for point in points)
     else:
         launches = ()
-    between = [one for one in outcome.predictions if one.basis is Basis.INTERPOLATED]
-    beyond = [one for one in outcome.predictions if one.basis is Basis.EXTRAPOLATED]
+    between = [one for one in outcome.predictions if one.basis is PredictionBasis.INTERPOLATED]
+    beyond = [one for one in outcome.predictions if one.basis is PredictionBasis.EXTRAPOLATED]
     ends = tuple(sorted({*counts, *(float(one.gpus) for one in outcome.predictions)}))
     series = [ChartSeries("measured", counts, rates, launches=launches)]
     if between:
@@ -262,7 +266,7 @@ def _scaled(series: ChartSeries, scale: Callable[[float], float]) -> ChartSeries
     )
 
 
-def _band(largest: Measured, predictions: Sequence[Prediction]) -> list[ChartSeries]:
+def _band(largest: MeasuredCount, predictions: Sequence[Prediction]) -> list[ChartSeries]:
     """The ends of the 90 % interval as lines that open at the largest measured count."""
     x = (float(largest.gpus), *(float(one.gpus) for one in predictions))
     ends = ((one.low for one in predictions), (one.high for one in predictions))

@@ -11,7 +11,7 @@ from enum import Enum
 
 from torchscale.analysis.training.scaling import GOOD
 from torchscale.features.decide.forecast.law import Fit, fit_law
-from torchscale.features.decide.forecast.series import Measured, MeasuredSeries
+from torchscale.features.decide.forecast.series import MeasuredCount, MeasuredSeries
 from torchscale.util.units import format_percent
 
 LOW_MULTIPLE, HIGH_MULTIPLE = 1.9, 1.3
@@ -38,7 +38,7 @@ _EQUAL_WORK = 0.01
 _MILLION = 1e6
 
 
-class Basis(str, Enum):
+class PredictionBasis(str, Enum):
     """What a prediction stands on."""
 
     MEASURED = "measured"
@@ -70,7 +70,7 @@ class Prediction:
     low: float
     high: float
     efficiency: float
-    basis: Basis
+    basis: PredictionBasis
     seconds_per_million: float
     cost_per_million: float | None = None
     step_seconds: float | None = None
@@ -158,7 +158,7 @@ def refuse_series(series: MeasuredSeries, link: str | None = None) -> str | None
     )
 
 
-def _not_monotone(smaller: Measured, larger: Measured) -> str | None:
+def _not_monotone(smaller: MeasuredCount, larger: MeasuredCount) -> str | None:
     noise = _NOISE_DEVIATIONS * math.hypot(smaller.noise, larger.noise)
     between = f"from {smaller.gpus} to {_gpus(larger.gpus)}"
     fall = 1 - larger.throughput / smaller.throughput
@@ -213,7 +213,7 @@ def refuse_count(series: MeasuredSeries, gpus: int) -> str | None:
     return None
 
 
-def _unsteady_node(points: Sequence[Measured], gpus: int) -> str | None:
+def _unsteady_node(points: Sequence[MeasuredCount], gpus: int) -> str | None:
     in_node = [point for point in points if point.nodes == 1]
     if len(in_node) < 2:
         return None
@@ -240,7 +240,7 @@ def exposed_from(series: MeasuredSeries) -> int | None:
     return found
 
 
-def _is_exposed(point: Measured, base: float) -> bool:
+def _is_exposed(point: MeasuredCount, base: float) -> bool:
     if point.exposed_share is not None:
         return point.exposed_share > _EXPOSED
     return point.cost / base - 1 > max(_EXPOSED, _NOISE_DEVIATIONS * point.noise)
@@ -255,13 +255,13 @@ def _prediction(series: MeasuredSeries, fit: Fit, gpus: int, price: float | None
         throughput, deviation, basis = (
             measured.throughput,
             measured.noise * math.sqrt(2),
-            Basis.MEASURED,
+            PredictionBasis.MEASURED,
         )
     else:
         throughput, deviation = fit.throughput(gpus, nodes), fit.deviation(gpus, nodes)
-        basis = Basis.INTERPOLATED
+        basis = PredictionBasis.INTERPOLATED
         if gpus > largest.gpus or gpus < first.gpus:
-            basis = Basis.EXTRAPOLATED
+            basis = PredictionBasis.EXTRAPOLATED
     work = next(
         (point.work / point.gpus * gpus for point in points if point.work is not None), None
     )

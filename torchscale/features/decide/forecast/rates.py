@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchscale.errors import UsageError
-from torchscale.features.decide.forecast.units import SAMPLE, Kind, Share, is_step, parse_unit
+from torchscale.features.decide.forecast.units import (
+    SAMPLE,
+    RateScope,
+    UnitKind,
+    is_step,
+    parse_unit,
+)
 from torchscale.util.text import strip_control
 
 _THROUGHPUT = re.compile(r"(?:throughput|speed|rate)[\s_:,]*[\[(]?(?P<unit>[^\])]+)[\])]?")
@@ -72,14 +78,14 @@ def rate_of_samples(
             there are, or counts steps of which nothing says how many samples they have.
     """
     parsed = parse_unit(unit)
-    if parsed.kind is Kind.OTHER:
+    if parsed.kind is UnitKind.OTHER:
         raise UsageError(f"{where}: unit {shown(unit)}: {_EXPECTED}; it {parsed.why}")
-    if parsed.kind is not Kind.SAMPLES:
+    if parsed.kind is not UnitKind.SAMPLES:
         return _rate_of_steps(where, value, unit, batch, gpus)
-    if parsed.share is Share.ALL:
+    if parsed.share is RateScope.ALL:
         return Rate(value, parsed.text)
     shares, column = gpus, "gpus"
-    if parsed.share is Share.NODE:
+    if parsed.share is RateScope.NODE:
         if nodes is None:
             raise UsageError(
                 f"{where}: unit {shown(unit)}: {_EXPECTED}; it is of one node",
@@ -92,8 +98,10 @@ def rate_of_samples(
 
 def _rate_of_steps(where: str, value: float, unit: str, batch: Batch | None, gpus: int) -> Rate:
     parsed = parse_unit(unit)
-    if batch is None or parsed.share is not Share.ALL or not parsed.seconds:
-        what = "counts steps, not samples" if parsed.kind is Kind.STEPS else "is a time of a step"
+    if batch is None or parsed.share is not RateScope.ALL or not parsed.seconds:
+        what = (
+            "counts steps, not samples" if parsed.kind is UnitKind.STEPS else "is a time of a step"
+        )
         raise UsageError(
             f"{where}: unit {shown(unit)} {what}; expected a rate per second of samples or tokens: "
             "multiply steps per second by the samples of a step of all GPUs",
@@ -101,7 +109,7 @@ def _rate_of_steps(where: str, value: float, unit: str, batch: Batch | None, gpu
         )
     name, samples = batch
     steps, of_all = value, name
-    if parsed.kind is Kind.STEP_TIME:
+    if parsed.kind is UnitKind.STEP_TIME:
         steps = 1 / (value * parsed.seconds)
     if _BATCHES[name]:
         samples, of_all = samples * gpus, f"{name} × gpus"
@@ -112,7 +120,7 @@ def _rate_of_steps(where: str, value: float, unit: str, batch: Batch | None, gpu
 def batch_column(values: Mapping[str, str]) -> str:
     """The column that says how many samples a step has, where steps are counted and it is filled
     in; else empty."""
-    if parse_unit(values["unit"]).kind not in (Kind.STEPS, Kind.STEP_TIME):
+    if parse_unit(values["unit"]).kind not in (UnitKind.STEPS, UnitKind.STEP_TIME):
         return ""
     return next((name for name in _BATCHES if values.get(name)), "")
 
@@ -133,14 +141,14 @@ def throughput_column(path: str, names: Sequence[str]) -> tuple[int, str] | None
     named = [place for place, name in enumerate(names) if name == "throughput"]
     if named:
         return named[0], ""
-    candidates: dict[Kind, list[tuple[int, str]]] = {}
+    candidates: dict[UnitKind, list[tuple[int, str]]] = {}
     for place, name in enumerate(names):
         unit = _unit_of_column(name)
         if unit:
             candidates.setdefault(parse_unit(unit).kind, []).append((place, unit))
-    for kind in (Kind.SAMPLES, Kind.STEPS, Kind.STEP_TIME):
+    for kind in (UnitKind.SAMPLES, UnitKind.STEPS, UnitKind.STEP_TIME):
         found = candidates.get(kind, [])
-        if len(found) > 1 and kind is Kind.SAMPLES:
+        if len(found) > 1 and kind is UnitKind.SAMPLES:
             several = " and ".join(shown(names[place]) for place, _ in found[:2])
             raise UsageError(
                 f"{path}: several columns of throughput: {several}",
@@ -165,6 +173,6 @@ def _unit_of_column(name: str) -> str:
         return named["unit"].strip("_ ")
     unit = parse_unit(name)
     is_rate = _TRAINED.fullmatch(unit.counted) or is_step(unit.counted)
-    if (is_rate and not _EVALUATED.search(name)) or unit.kind is Kind.STEP_TIME:
+    if (is_rate and not _EVALUATED.search(name)) or unit.kind is UnitKind.STEP_TIME:
         return name
     return ""

@@ -21,7 +21,7 @@ from torchscale.features.decide.forecast.page import PredictionReport, predictio
 from torchscale.features.decide.forecast.predict import predict_series
 from torchscale.features.decide.forecast.series import (
     Latency,
-    Measured,
+    MeasuredCount,
     MeasuredSeries,
     make_series,
 )
@@ -154,7 +154,7 @@ def run_series(summary: RunSummary, gpus_per_node: int | None = None) -> list[Me
 
 def _measured(
     cell: TrainingSummary, gpus_per_node: int | None, collectives: Sequence[CollectivesSummary]
-) -> Measured:
+) -> MeasuredCount:
     figures = cell.figures
     if figures is None or figures.samples_per_second is None:
         raise ValueError(f"{cell.cell.id} has no throughput")
@@ -162,7 +162,7 @@ def _measured(
     nodes = cell.facts.node_count
     if gpus_per_node is not None:
         nodes = max(nodes, -(-gpus // gpus_per_node))
-    return Measured(
+    return MeasuredCount(
         gpus,
         nodes,
         figures.launch_samples_per_second,

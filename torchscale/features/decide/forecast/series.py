@@ -32,7 +32,7 @@ class Latency:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredCount:
     """Throughput at one count.
 
     Attributes:
@@ -95,7 +95,7 @@ class MeasuredSeries:
     """
 
     name: str
-    points: tuple[Measured, ...]
+    points: tuple[MeasuredCount, ...]
     gpus_per_node: int
     unit: str = "samples/s"
     link: str | None = None
@@ -108,7 +108,7 @@ class MeasuredSeries:
         )
 
 
-def latency_between_nodes(points: Sequence[Measured]) -> tuple[Measured, Latency] | None:
+def latency_between_nodes(points: Sequence[MeasuredCount]) -> tuple[MeasuredCount, Latency] | None:
     """The largest count over several nodes of which both the exposed gradient sync and its latency
     were measured."""
     for point in reversed(points):
@@ -119,7 +119,7 @@ def latency_between_nodes(points: Sequence[Measured]) -> tuple[Measured, Latency
 
 def make_series(
     name: str,
-    points: Iterable[Measured],
+    points: Iterable[MeasuredCount],
     *,
     gpus_per_node: int | None = None,
     unit: str = "samples/s",

@@ -92,7 +92,7 @@ _STEP_TIMES = (
 )
 
 
-class Kind(Enum):
+class UnitKind(Enum):
     """What a unit measures."""
 
     SAMPLES = "a rate of samples, tokens or what else a user counts"
@@ -101,7 +101,7 @@ class Kind(Enum):
     OTHER = "neither"
 
 
-class Share(Enum):
+class RateScope(Enum):
     """Of what a rate is."""
 
     ALL = "all GPUs"
@@ -110,7 +110,7 @@ class Share(Enum):
 
 
 @dataclass(frozen=True)
-class Unit:
+class ThroughputUnit:
     """A unit of throughput.
 
     Attributes:
@@ -123,37 +123,37 @@ class Unit:
     """
 
     text: str
-    kind: Kind
-    share: Share = Share.ALL
+    kind: UnitKind
+    share: RateScope = RateScope.ALL
     seconds: float = 1.0
     why: str = ""
     counted: str = ""
 
 
-def parse_unit(text: str) -> Unit:
+def parse_unit(text: str) -> ThroughputUnit:
     """What a unit measures: ``it/s``, ``steps_per_second``, ``s/it``, ``images/sec/GPU`` …"""
     if len(text) > _LONGEST:
-        return Unit(text, Kind.OTHER, why="is a text, not a unit")
+        return ThroughputUnit(text, UnitKind.OTHER, why="is a text, not a unit")
     counted, divisors = _divided(_folded(text))
     units = [unit for divisor in divisors for unit in _units_of(divisor)]
-    shares = [unit for unit in units if isinstance(unit, Share)]
-    share = shares[0] if shares else Share.ALL
+    shares = [unit for unit in units if isinstance(unit, RateScope)]
+    share = shares[0] if shares else RateScope.ALL
     times = [unit for unit in units if isinstance(unit, str)]
     written = _without_share(text, counted, share)
     for pattern in _STEP_TIMES:
         match = pattern.fullmatch(_DIVIDE.sub("/", "/".join([counted, *times])))
         if match is not None:
-            return Unit(written, Kind.STEP_TIME, share, _seconds(match["scale"]))
+            return ThroughputUnit(written, UnitKind.STEP_TIME, share, _seconds(match["scale"]))
     why = _why_none(counted, times, shares)
     if why:
-        return Unit(written, Kind.OTHER, share, why=why)
+        return ThroughputUnit(written, UnitKind.OTHER, share, why=why)
     per_second = counted if "s" in times else ""
-    return Unit(written, _kind(_words(counted)), share, counted=per_second)
+    return ThroughputUnit(written, _kind(_words(counted)), share, counted=per_second)
 
 
 def is_step(counted: str) -> bool:
     """Whether a name counts steps."""
-    return bool(counted) and _kind(_words(counted)) is Kind.STEPS
+    return bool(counted) and _kind(_words(counted)) is UnitKind.STEPS
 
 
 def is_sample(counted: str) -> bool:
@@ -218,7 +218,7 @@ def _words(text: str) -> list[str]:
     return [word for word in _BLANKS.split(text) if word]
 
 
-def _units_of(divisor: str) -> Iterator[Share | str]:
+def _units_of(divisor: str) -> Iterator[RateScope | str]:
     """The parts of ``s·gpu``: what a rate is of, ``s`` for a second, others as they are."""
     for factor in _TIMES.split(divisor):
         words = [word for word in _words(factor) if word not in _FILLERS]
@@ -238,15 +238,15 @@ def _units_of(divisor: str) -> Iterator[Share | str]:
             yield " ".join(words)
 
 
-def _share(word: str) -> Share | None:
+def _share(word: str) -> RateScope | None:
     if re.fullmatch(_GPU, word):
-        return Share.GPU
+        return RateScope.GPU
     if re.fullmatch(_NODE, word):
-        return Share.NODE
+        return RateScope.NODE
     return None
 
 
-def _why_none(counted: str, times: Sequence[str], shares: Sequence[Share]) -> str:
+def _why_none(counted: str, times: Sequence[str], shares: Sequence[RateScope]) -> str:
     """Why a unit is no throughput; empty where it is one."""
     words = _words(counted)
     if not _is_count(words):
@@ -261,18 +261,18 @@ def _why_none(counted: str, times: Sequence[str], shares: Sequence[Share]) -> st
     return ""
 
 
-def _kind(words: Sequence[str]) -> Kind:
+def _kind(words: Sequence[str]) -> UnitKind:
     if any(re.fullmatch(SAMPLE, word) for word in words) or _SAMPLED_STEPS & set(words):
-        return Kind.SAMPLES
+        return UnitKind.SAMPLES
     if any(re.fullmatch(_STEP, word) for word in words):
-        return Kind.STEPS
-    return Kind.SAMPLES
+        return UnitKind.STEPS
+    return UnitKind.SAMPLES
 
 
-def _without_share(text: str, counted: str, share: Share) -> str:
+def _without_share(text: str, counted: str, share: RateScope) -> str:
     """A unit as it was written, without ``per GPU``."""
     plain = text.strip()
-    if share is Share.ALL:
+    if share is RateScope.ALL:
         return plain
     shorter = _PER_UNIT.sub("", plain, count=1)
     if shorter != plain and shorter.strip():

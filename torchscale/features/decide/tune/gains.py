@@ -15,7 +15,7 @@ MARGIN = math.log(1.01)
 _ONE_SIDED = 0.95
 
 
-class Verdict(str, Enum):
+class GainVerdict(str, Enum):
     """What the launches of a setting say of it."""
 
     OPEN = "open"
@@ -62,14 +62,14 @@ class Gain:
         return math.exp(self.log)
 
 
-def verdict_of(gain: Gain) -> Verdict:
+def verdict_of(gain: Gain) -> GainVerdict:
     """Wrong in one of twenty: of many settings some are called wrongly, and the winner is
     verified."""
     if gain.bound(_ONE_SIDED) < 0:
-        return Verdict.SLOWER
+        return GainVerdict.SLOWER
     if gain.bound(_ONE_SIDED) < MARGIN:
-        return Verdict.NO_GAIN
-    return Verdict.FASTER if gain.bound(1 - _ONE_SIDED) > 0 else Verdict.OPEN
+        return GainVerdict.NO_GAIN
+    return GainVerdict.FASTER if gain.bound(1 - _ONE_SIDED) > 0 else GainVerdict.OPEN
 
 
 def paired_gain(pairs: Sequence[tuple[float, float]]) -> Gain | None:

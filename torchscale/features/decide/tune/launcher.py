@@ -15,9 +15,9 @@ from torchscale.config.choices import TuningAxis
 from torchscale.config.experiment import Experiment
 from torchscale.config.strategy import Ddp
 from torchscale.features.decide.tune.buckets import exposed_seconds, reduction
-from torchscale.features.decide.tune.search import Measured, Search
-from torchscale.features.decide.tune.settings import PREDICTED_MIB, Candidate, bucket_candidate
-from torchscale.features.decide.tune.surface import START, Change, Setting
+from torchscale.features.decide.tune.search import SettingLaunch, SettingSearch
+from torchscale.features.decide.tune.settings import PREDICTED_MIB, SettingChange, bucket_candidate
+from torchscale.features.decide.tune.surface import START, AxisChange, Setting
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import PlannedRun
 from torchscale.measure.launcher import Launcher, Pending, open_launcher
@@ -44,7 +44,7 @@ prediction errs."""
 
 
 def with_changes(
-    experiment: Experiment, setting: Setting, known: Mapping[Change, Candidate]
+    experiment: Experiment, setting: Setting, known: Mapping[AxisChange, SettingChange]
 ) -> Experiment:
     """The experiment with the changes of a setting."""
     for change in setting:
@@ -68,7 +68,7 @@ class SettingLauncher:
         self,
         planned: PlannedRun,
         directory: Path,
-        known: Mapping[Change, Candidate],
+        known: Mapping[AxisChange, SettingChange],
         observer: Observer,
         refuse: Callable[[TrainingCell], str | None] = lambda _: None,
         *,
@@ -100,7 +100,9 @@ class SettingLauncher:
         self.predicted_exposed_seconds: dict[str, float] = {}
         self.cells: dict[Setting, TrainingCell] = {}
 
-    def run(self, search: Search, stop: StopRequest, on_launch: Callable[[str], None]) -> None:
+    def run(
+        self, search: SettingSearch, stop: StopRequest, on_launch: Callable[[str], None]
+    ) -> None:
         """Drive the search to its end, or until asked to stop."""
         launches = search.launches()
         with self.launcher(stop) as launcher:
@@ -130,7 +132,9 @@ class SettingLauncher:
             if self._flags[flag]
         )
 
-    def choose(self, axis: str, changes: Sequence[Change], probe: Setting) -> Sequence[Change]:
+    def choose(
+        self, axis: str, changes: Sequence[AxisChange], probe: Setting
+    ) -> Sequence[AxisChange]:
         """Choose which changes of an axis to try. Of bucket sizes these are those with the least
         predicted exposed sync, if it is less than the start's; all changes where nothing can be
         predicted: without times of gradients, or where all fit one bucket."""
@@ -156,7 +160,7 @@ class SettingLauncher:
         )
         better = sorted((seconds, size) for size, seconds in exposed.items() if seconds < needed)
         chosen = [
-            Change(axis, bucket_candidate(size).value) for _, size in better[:_PREDICTED_TRIED]
+            AxisChange(axis, bucket_candidate(size).value) for _, size in better[:_PREDICTED_TRIED]
         ]
         return [*chosen, *(change for change in changes if not change.value.endswith("MiB"))]
 
@@ -186,13 +190,13 @@ class SettingLauncher:
         setting: Setting,
         launcher: Launcher,
         on_launch: Callable[[str], None] = lambda _: None,
-    ) -> Measured:
+    ) -> SettingLaunch:
         """The next launch of a setting: as the folder has it, or a new one."""
         entry = self._entry(setting)
         (cell,) = of_kind([entry.cell], TrainingCell)
         self.cells[setting] = cell
         if entry.skip_reason is not None:
-            return Measured(None, 0.0, State.SKIPPED.value, entry.skip_reason)
+            return SettingLaunch(None, 0.0, State.SKIPPED.value, entry.skip_reason)
         launch = self._launches.get(cell.id, 0)
         self._launches[cell.id] = launch + 1
         if launch == 0:
@@ -217,7 +221,7 @@ class SettingLauncher:
             self.tokens_per_sample = _tokens_per_sample(result)
             self._flags.update(launch_flags(record, cell.measurement) & set(_SHOWN_FLAGS))
         log = None if rate is None else math.log(rate)
-        return Measured(log, seconds, record.state.value, record.reason, recorded=recorded)
+        return SettingLaunch(log, seconds, record.state.value, record.reason, recorded=recorded)
 
     def _runs_again(self, setting: Setting, record: LaunchRecord) -> bool:
         """Whether a launch of an earlier session is measured again: it was ended from outside,
@@ -241,7 +245,7 @@ def _tokens_per_sample(result: TrainingResult) -> float | None:
     return first.tokens_per_step / first.samples_per_step
 
 
-def _forecast_line(search: Search) -> str:
+def _forecast_line(search: SettingSearch) -> str:
     """``A launch takes about 4.9 s, so the budget of 40.0 s allows about 8; an answer takes at
     least 11 more (58.8 s).``, after the first launch that is new."""
     seconds = search.launch_seconds or 0.0

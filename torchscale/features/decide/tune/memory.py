@@ -25,7 +25,7 @@ without a prediction in time are launched."""
 
 
 @dataclass(frozen=True)
-class Need:
+class MemoryNeed:
     """What a rank is predicted to take.
 
     Attributes:
@@ -42,7 +42,7 @@ class MemoryForecast:
 
     def __init__(self, planned: PlannedRun, world_size: int) -> None:
         self._planned, self._world_size = planned, world_size
-        self._needs: dict[str, Need | None] = {}
+        self._needs: dict[str, MemoryNeed | None] = {}
 
     @property
     def rank_bytes(self) -> int | None:
@@ -71,7 +71,7 @@ class MemoryForecast:
                 cell, predicted.get(cell.id), predicted.get(whole[cell.id].id)
             )
 
-    def need(self, cell: TrainingCell) -> Need | None:
+    def need(self, cell: TrainingCell) -> MemoryNeed | None:
         """What a rank of a cell is predicted to take; ``None`` without a prediction."""
         self.predict([cell])
         return self._needs[cell.id]
@@ -100,7 +100,7 @@ def _whole(cell: TrainingCell) -> TrainingCell:
 
 def need(
     cell: TrainingCell, predicted: PredictedMemory | None, whole: PredictedMemory | None
-) -> Need | None:
+) -> MemoryNeed | None:
     """What a rank takes: as predicted, or at least. Pure.
 
     Args:
@@ -109,14 +109,14 @@ def need(
         whole: That of the same cell with a copy of the model on every device.
     """
     if predicted is not None:
-        return Need(predicted.peak_bytes)
+        return MemoryNeed(predicted.peak_bytes)
     sharded = sharding(cell.strategy, cell.degrees)
     degrees = cell.degrees.beside_context(sharded=sharded is not None)
     split = degrees.tensor * degrees.pipeline
     if whole is None or split == 1 or (sharded is not None and sharded.offload):
         return None
     shares = split * degrees.shard * degrees.expert
-    return Need(_states(whole.parts) // shares, at_least=True)
+    return MemoryNeed(_states(whole.parts) // shares, at_least=True)
 
 
 def _states(parts: MemoryParts) -> int:

@@ -21,10 +21,10 @@ from torchscale.features.decide.tune.export_schema import (
     TuningTrialExport,
 )
 from torchscale.features.decide.tune.gains import Gain
-from torchscale.features.decide.tune.search import RunnerUp, Search, Trial
-from torchscale.features.decide.tune.settings import Candidate
+from torchscale.features.decide.tune.search import RunnerUp, SettingSearch, SettingTrial
+from torchscale.features.decide.tune.settings import SettingChange
 from torchscale.features.decide.tune.space import Entry, StrategySpace
-from torchscale.features.decide.tune.surface import Change, Setting
+from torchscale.features.decide.tune.surface import AxisChange, Setting
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.state import State
 
@@ -49,9 +49,9 @@ class TuneOutcome:
     """
 
     directory: Path
-    search: Search
+    search: SettingSearch
     cells: Mapping[Setting, TrainingCell]
-    known: Mapping[Change, Candidate]
+    known: Mapping[AxisChange, SettingChange]
     config: Path | None
     notes: tuple[str, ...]
     title: str
@@ -152,7 +152,7 @@ class TuneOutcome:
         )
 
     def _state(
-        self, entry: Entry, best: Trial | None, space: StrategySpace
+        self, entry: Entry, best: SettingTrial | None, space: StrategySpace
     ) -> tuple[StrategyState, str]:
         if entry.left_out:
             return "left out", entry.left_out
@@ -182,7 +182,7 @@ class TuneOutcome:
             for change, entry in entries
         )
 
-    def _trial(self, trial: Trial) -> TuningTrialExport:
+    def _trial(self, trial: SettingTrial) -> TuningTrialExport:
         return TuningTrialExport(
             changes=self._changes(trial.setting),
             cell_id=self.cells[trial.setting].id,
@@ -203,5 +203,5 @@ def _ratio(gain: Gain | None) -> RatioExport | None:
     return RatioExport(ratio=gain.ratio, low=low, high=high, launches=gain.rounds)
 
 
-def _mean(trial: Trial) -> float:
+def _mean(trial: SettingTrial) -> float:
     return math.fsum(trial.logs) / len(trial.logs) if trial.logs else -math.inf

@@ -21,21 +21,21 @@ from torchscale.errors import MachineError, StoreError, UsageError
 from torchscale.features.decide.tune.launcher import SettingLauncher, with_changes
 from torchscale.features.decide.tune.memory import MemoryForecast, as_ddp
 from torchscale.features.decide.tune.outcome import TuneOutcome
-from torchscale.features.decide.tune.search import FEWEST_OF_VERIFICATION, Search
+from torchscale.features.decide.tune.search import FEWEST_OF_VERIFICATION, SettingSearch
 from torchscale.features.decide.tune.settings import (
     BY_EXPECTED_GAIN,
     COMMUNICATION,
     EXCHANGES_NOTHING,
     EXPECTED_COSTS,
     NUMERICS,
-    Candidate,
+    SettingChange,
     all_buckets,
     candidates,
     has_buckets,
     with_strategies,
 )
 from torchscale.features.decide.tune.space import Entry, StrategySpace, strategy_space
-from torchscale.features.decide.tune.surface import START, Change, Setting
+from torchscale.features.decide.tune.surface import START, AxisChange, Setting
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import PlannedRun, measuring, plan_run
 from torchscale.observer import SILENT, Observer
@@ -155,9 +155,9 @@ def tune(
 class _Found(NamedTuple):
     """A search at its end, the launcher that it had, and every change that it could make."""
 
-    search: Search
+    search: SettingSearch
     settings: SettingLauncher
-    known: Mapping[Change, Candidate]
+    known: Mapping[AxisChange, SettingChange]
     space: StrategySpace | None
 
 
@@ -206,9 +206,9 @@ class _Question:
             refuse=(lambda _: None) if self.forecast is None else self.forecast.refusal,
             keeps_oom=space is not None,
         )
-        search = Search(
+        search = SettingSearch(
             {
-                axis.value: [Change(axis.value, one.value) for one in found]
+                axis.value: [AxisChange(axis.value, one.value) for one in found]
                 for axis, found in values.items()
             },
             budget_seconds=budget_seconds,
@@ -247,7 +247,9 @@ def _next_space(found: _Found) -> StrategySpace | None:
     return found.space.without(found.space.start, f"{trial.state}: {trial.reason}")
 
 
-def _most_launches(space: StrategySpace, values: Mapping[TuningAxis, Sequence[Candidate]]) -> int:
+def _most_launches(
+    space: StrategySpace, values: Mapping[TuningAxis, Sequence[SettingChange]]
+) -> int:
     """Half of the launches of an exhaustive search over all combinations; of few strategies, one
     launch of each that is no product or variation, some more, and a verification."""
     beside = math.prod(
@@ -396,7 +398,7 @@ def _narrower(experiment: Experiment, cells: Sequence[PlannedCell]) -> str:
 
 def _candidates(
     planned: PlannedRun, start: TrainingCell, axis: TuningAxis, space: StrategySpace | None
-) -> tuple[Candidate, ...]:
+) -> tuple[SettingChange, ...]:
     """What is tried on an axis unless a prediction chooses; a single rank communicates with
     nobody."""
     if axis is TuningAxis.STRATEGY and space is not None:
@@ -407,13 +409,13 @@ def _candidates(
 
 
 def _known(
-    planned: PlannedRun, values: Mapping[TuningAxis, Sequence[Candidate]], probe: Setting
-) -> dict[Change, Candidate]:
+    planned: PlannedRun, values: Mapping[TuningAxis, Sequence[SettingChange]], probe: Setting
+) -> dict[AxisChange, SettingChange]:
     """Every change that may be measured, by its name."""
     found = [one for several in values.values() for one in several]
     if probe:
         found += [*all_buckets(planned.experiment), EXCHANGES_NOTHING]
-    return {Change(one.axis.value, one.value): one for one in found}
+    return {AxisChange(one.axis.value, one.value): one for one in found}
 
 
 def _probe(planned: PlannedRun, start: TrainingCell, axes: Sequence[TuningAxis]) -> Setting:
@@ -426,7 +428,9 @@ def _probe(planned: PlannedRun, start: TrainingCell, axes: Sequence[TuningAxis])
     ):
         return START
     small = min(all_buckets(planned.experiment), key=lambda one: float(one.value.split()[0]))
-    return tuple(sorted(Change(one.axis.value, one.value) for one in (small, EXCHANGES_NOTHING)))
+    return tuple(
+        sorted(AxisChange(one.axis.value, one.value) for one in (small, EXCHANGES_NOTHING))
+    )
 
 
 def _why_nothing(axis: TuningAxis, experiment: Experiment, start: TrainingCell) -> str:

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.features.decide.tune.gains import (
     Gain,
-    Verdict,
+    GainVerdict,
     paired_gain,
     smallest_visible,
     verdict_of,
@@ -23,7 +23,7 @@ from torchscale.features.decide.tune.gains import (
 from torchscale.features.decide.tune.surface import (
     START,
     SURE,
-    Change,
+    AxisChange,
     Outlook,
     Setting,
     Surface,
@@ -58,7 +58,7 @@ launches of settings of communication, of which there are about as many as it ta
 
 
 @dataclass(frozen=True)
-class Measured:
+class SettingLaunch:
     """How a launch of a setting ended.
 
     Attributes:
@@ -77,7 +77,7 @@ class Measured:
 
 
 @dataclass
-class Trial:
+class SettingTrial:
     """All launches of one setting.
 
     Attributes:
@@ -97,7 +97,7 @@ class Trial:
     state: str = "ok"
     reason: str = ""
     gain: Gain | None = None
-    verdict: Verdict = Verdict.OPEN
+    verdict: GainVerdict = GainVerdict.OPEN
 
     @property
     def launches(self) -> int:
@@ -113,7 +113,7 @@ class Trial:
 class Contribution(NamedTuple):
     """What one change of the winner gives: the winner over the winner without it."""
 
-    change: Change
+    change: AxisChange
     gain: Gain
 
 
@@ -128,7 +128,7 @@ class RunnerUp(NamedTuple):
 Ending = Literal["complete", "budget", "interrupted", "start failed"]
 
 
-class Search:
+class SettingSearch:
     """A search over changes along axes. Drive :meth:`launches`; every attribute is valid at any
     time.
 
@@ -149,16 +149,18 @@ class Search:
 
     def __init__(
         self,
-        axes: Mapping[str, Sequence[Change]],
+        axes: Mapping[str, Sequence[AxisChange]],
         *,
         budget_seconds: float,
         probe: Setting = START,
         probed: Sequence[str] = (),
-        choose: Callable[[str, Sequence[Change]], Sequence[Change]] = lambda _, changes: changes,
+        choose: Callable[[str, Sequence[AxisChange]], Sequence[AxisChange]] = lambda _, changes: (
+            changes
+        ),
         costs: Mapping[str, float] = {},
         is_recorded: Callable[[Setting], bool] = lambda _: False,
         traits: Mapping[str, Traits] = {},
-        held: Collection[Change] = (),
+        held: Collection[AxisChange] = (),
         most_launches: int | None = None,
     ) -> None:
         """
@@ -183,7 +185,7 @@ class Search:
         self.budget_seconds = budget_seconds
         self._choose, self._costs, self._is_recorded = choose, dict(costs), is_recorded
         self._traits, self._held, self._most_launches = traits, frozenset(held), most_launches
-        self.trials: dict[Setting, Trial] = {}
+        self.trials: dict[Setting, SettingTrial] = {}
         self.winner: Setting = START
         self.probe: Gain | None = None
         self.runner_up: RunnerUp | None = None
@@ -234,7 +236,7 @@ class Search:
         return None
 
     @property
-    def untried(self) -> tuple[Change, ...]:
+    def untried(self) -> tuple[AxisChange, ...]:
         """Changes that were not launched by themselves, and for no other reason than time."""
         return tuple(change for change in self._singles() if (change,) not in self.trials)
 
@@ -289,7 +291,7 @@ class Search:
             return typical * self._costs.get(setting[0].axis, 1.0)
         return max((self._expected_seconds((change,)) for change in setting), default=typical)
 
-    def launches(self) -> Generator[Setting, Measured, None]:
+    def launches(self) -> Generator[Setting, SettingLaunch, None]:
         """Settings to launch, one at a time; send what each measured."""
         self.ending = "interrupted"
         yield from self._measure(START)
@@ -309,7 +311,7 @@ class Search:
         start = self.trials.get(START)
         return start is not None and start.state != "ok"
 
-    def _find_winner(self) -> Generator[Setting, Measured, None]:
+    def _find_winner(self) -> Generator[Setting, SettingLaunch, None]:
         """Compare settings, with room kept for a verification; what is left of it, if nothing is
         ahead, goes to what was not tried."""
         yield from self._compare_settings()
@@ -318,7 +320,7 @@ class Search:
         self._keeps_room, self._budget_used_up = False, False
         yield from self._compare_settings()
 
-    def _compare_settings(self) -> Generator[Setting, Measured, None]:
+    def _compare_settings(self) -> Generator[Setting, SettingLaunch, None]:
         yield from self._measure_singles(without=self._probed)
         yield from self._probe_communication()
         if self._start_failed:
@@ -331,7 +333,7 @@ class Search:
         yield from self._explore(surface)
         yield from self._measure_contributions(surface)
 
-    def _probe_communication(self) -> Generator[Setting, Measured, None]:
+    def _probe_communication(self) -> Generator[Setting, SettingLaunch, None]:
         """Skip axes that change communication alone if a run without any is not faster. Where that
         takes too much of the budget, they are tried as the others are."""
         axes = [axis for axis in self._probed if self._axes.get(axis)]
@@ -372,7 +374,7 @@ class Search:
             _PROBE_SHARE * self.budget_seconds, self.budget_seconds - self._new_seconds
         )
 
-    def _singles(self, without: Sequence[str] = ()) -> list[Change]:
+    def _singles(self, without: Sequence[str] = ()) -> list[AxisChange]:
         """Every change, the first of each axis first: the others of an axis are its likely next
         best."""
         left = {axis for axis in self._axes if axis not in self.skipped and axis not in without}
@@ -385,13 +387,15 @@ class Search:
             if change is not None and change not in self._held
         ]
 
-    def _measure_singles(self, without: Sequence[str] = ()) -> Generator[Setting, Measured, None]:
+    def _measure_singles(
+        self, without: Sequence[str] = ()
+    ) -> Generator[Setting, SettingLaunch, None]:
         """Every change by itself: which of them run at all, and roughly what each gives."""
         for change in self._singles(without):
             if (change,) not in self.trials:
                 yield from self._measure((change,))
 
-    def _that_run(self) -> Mapping[str, Sequence[Change]]:
+    def _that_run(self) -> Mapping[str, Sequence[AxisChange]]:
         """Changes that ran by themselves or may run with others, by axis."""
         kept = {
             axis: [one for one in changes if self._may_run(one)]
@@ -399,20 +403,20 @@ class Search:
         }
         return {axis: changes for axis, changes in kept.items() if changes}
 
-    def _may_run(self, change: Change) -> bool:
+    def _may_run(self, change: AxisChange) -> bool:
         trial = self.trials.get((change,))
         if trial is None:
             return change in self._held
         return bool(trial.logs) or self._says_nothing_of_others(trial)
 
-    def _says_nothing_of_others(self, trial: Trial) -> bool:
+    def _says_nothing_of_others(self, trial: SettingTrial) -> bool:
         """Whether a setting that failed took too much memory, and another value of an axis with
         traits could make room for its changes."""
         return trial.state in _OF_MEMORY and any(
             change.axis not in self._traits for change in trial.setting
         )
 
-    def _explore(self, surface: Surface) -> Generator[Setting, Measured, None]:
+    def _explore(self, surface: Surface) -> Generator[Setting, SettingLaunch, None]:
         """Launch what is expected to be the fastest, and its strongest rivals, until little is
         expected of the rest."""
         most = len(self._history) + MOST_LAUNCHES * sum(
@@ -442,7 +446,7 @@ class Search:
         self.winner = outlook.simplest if outlook.gain > SURE * outlook.error else START
         return outlook
 
-    def _verify_winner(self) -> Generator[Setting, Measured, None]:
+    def _verify_winner(self) -> Generator[Setting, SettingLaunch, None]:
         """Verify the winner. Over an axis with traits, whose values are many and launched once or
         twice, the launches of the verification may show that another is faster: the comparison then
         goes on, and that one is verified in its turn. An earlier winner keeps its verification."""
@@ -466,7 +470,7 @@ class Search:
             return False
         return len(self._history) + FEWEST_OF_VERIFICATION <= self._most_launches
 
-    def _verify(self) -> Generator[Setting, Measured, None]:
+    def _verify(self) -> Generator[Setting, SettingLaunch, None]:
         """Start and winner by turns (ABBA). How many pairs is fixed beforehand, from the noise so
         far; none where the budget has no room for the fewest that say anything."""
         if not self._is_recorded(self.winner) and not self._can_verify:
@@ -475,7 +479,7 @@ class Search:
         pairs = self._verifications.setdefault(self.winner, [])
         yield from self._alternate(self.winner, self._pairs_needed(), pairs)
 
-    def _challenge(self) -> Generator[Setting, Measured, None]:
+    def _challenge(self) -> Generator[Setting, SettingLaunch, None]:
         """The start and its strongest rival by turns, as in a verification: that nothing is faster
         than the start is a claim too. A rival that is shown to be faster is the winner."""
         ran = [one for one in self.trials.values() if one.setting != START and one.logs]
@@ -503,7 +507,7 @@ class Search:
 
     def _alternate(
         self, setting: Setting, rounds: int, pairs: list[tuple[float, float]]
-    ) -> Generator[Setting, Measured, None]:
+    ) -> Generator[Setting, SettingLaunch, None]:
         """Launch ``setting`` and the start by turns, until one fails or the budget ends; adds the
         logarithms of both to ``pairs``."""
         for number in range(rounds):
@@ -515,7 +519,7 @@ class Search:
                 logs[one] = measured.log
             pairs.append((logs[setting], logs[START]))
 
-    def _measure_contributions(self, surface: Surface) -> Generator[Setting, Measured, None]:
+    def _measure_contributions(self, surface: Surface) -> Generator[Setting, SettingLaunch, None]:
         """The winner without each of its changes, where that was not measured on the way: a change
         that turns out to give nothing leaves."""
         while len(self.winner) > 1:
@@ -596,7 +600,7 @@ class Search:
 
     def _measure(
         self, setting: Setting, *, reserve: bool = True
-    ) -> Generator[Setting, Measured, Measured | None]:
+    ) -> Generator[Setting, SettingLaunch, SettingLaunch | None]:
         """What a launch measured; ``None`` where the budget has no room for it."""
         if not self._affords(setting, reserve=reserve):
             self._budget_used_up = True
@@ -633,8 +637,8 @@ class Search:
             return 0
         return len(self.trials[setting].logs)
 
-    def _note(self, setting: Setting, measured: Measured) -> None:
-        trial = self.trials.setdefault(setting, Trial(setting))
+    def _note(self, setting: Setting, measured: SettingLaunch) -> None:
+        trial = self.trials.setdefault(setting, SettingTrial(setting))
         trial.launch_seconds.append(measured.seconds)
         self.spent_seconds += measured.seconds
         if not measured.recorded:
@@ -648,8 +652,8 @@ class Search:
         for one in self.trials.values() if setting == START else (trial,):
             if one.setting != START and one.state == "ok":
                 one.gain = self._gain(one.setting)
-                one.verdict = Verdict.OPEN if one.gain is None else verdict_of(one.gain)
+                one.verdict = GainVerdict.OPEN if one.gain is None else verdict_of(one.gain)
 
 
-def _without(setting: Setting, change: Change) -> Setting:
+def _without(setting: Setting, change: AxisChange) -> Setting:
     return tuple(one for one in setting if one != change)

@@ -23,7 +23,7 @@ Apply = Callable[[Experiment], Experiment]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SettingChange:
     """A change of one key of an experiment.
 
     Attributes:
@@ -41,7 +41,7 @@ class Candidate:
     note: str = ""
 
 
-EXCHANGES_NOTHING = Candidate(
+EXCHANGES_NOTHING = SettingChange(
     TuningAxis.COMM_HOOK,
     "noop",
     "parallel.strategy",
@@ -53,7 +53,7 @@ EXCHANGES_NOTHING = Candidate(
 
 def candidates(
     experiment: Experiment, axis: TuningAxis, device: DeviceKind, cores: int
-) -> tuple[Candidate, ...]:
+) -> tuple[SettingChange, ...]:
     """Every other value of an axis that could be faster on this device; of strategies none, which
     depend on the number of devices (:mod:`torchscale.features.decide.tune.strategies`).
 
@@ -104,14 +104,14 @@ def has_buckets(experiment: Experiment) -> bool:
     return isinstance(experiment.parallel.strategy[0], Ddp)
 
 
-def _precisions(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[Candidate]:
+def _precisions(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[SettingChange]:
     del cores
     known: tuple[Precision, ...] = (
         ("fp32", "tf32", "bf16", "fp16") if device == "cuda" else ("fp32", "bf16")
     )
     for value in known:
         if value != experiment.training.precision[0]:
-            yield Candidate(
+            yield SettingChange(
                 TuningAxis.PRECISION,
                 value,
                 "training.precision",
@@ -120,14 +120,14 @@ def _precisions(experiment: Experiment, device: DeviceKind, cores: int) -> Itera
             )
 
 
-def _compiled(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[Candidate]:
+def _compiled(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[SettingChange]:
     del cores
     modes: tuple[bool | CompileMode, ...] = (False, True)
     if device == "cuda":
         modes = (*modes, "reduce-overhead")
     for mode in modes:
         if mode != experiment.model.compile[0]:
-            yield Candidate(
+            yield SettingChange(
                 TuningAxis.COMPILE,
                 str(mode).lower(),
                 "model.compile",
@@ -135,10 +135,10 @@ def _compiled(experiment: Experiment, device: DeviceKind, cores: int) -> Iterato
             )
 
 
-def _fused(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[Candidate]:
+def _fused(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[SettingChange]:
     del device, cores
     other = not experiment.training.fused[0]
-    yield Candidate(
+    yield SettingChange(
         TuningAxis.FUSED,
         str(other).lower(),
         "training.fused",
@@ -146,13 +146,15 @@ def _fused(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[C
     )
 
 
-def _channels_last(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[Candidate]:
+def _channels_last(
+    experiment: Experiment, device: DeviceKind, cores: int
+) -> Iterator[SettingChange]:
     del device, cores
     facts = find_model(experiment.models[0].name)
     if facts is not None and facts.input_kind is InputKind.TOKENS:
         return
     other = not experiment.model.channels_last[0]
-    yield Candidate(
+    yield SettingChange(
         TuningAxis.CHANNELS_LAST,
         str(other).lower(),
         "model.channels_last",
@@ -160,7 +162,7 @@ def _channels_last(experiment: Experiment, device: DeviceKind, cores: int) -> It
     )
 
 
-def _buckets(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[Candidate]:
+def _buckets(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[SettingChange]:
     del device, cores
     strategy = experiment.parallel.strategy[0]
     if not isinstance(strategy, Ddp):
@@ -169,7 +171,7 @@ def _buckets(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator
         if size != strategy.bucket_cap_mb:
             yield bucket_candidate(size)
     if not strategy.gradient_as_bucket_view:
-        yield Candidate(
+        yield SettingChange(
             TuningAxis.BUCKET,
             "views",
             "parallel.strategy",
@@ -177,7 +179,7 @@ def _buckets(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator
         )
 
 
-def all_buckets(experiment: Experiment) -> tuple[Candidate, ...]:
+def all_buckets(experiment: Experiment) -> tuple[SettingChange, ...]:
     """Every size that a prediction may choose, but for the experiment's own."""
     strategy = experiment.parallel.strategy[0]
     if not isinstance(strategy, Ddp):
@@ -185,9 +187,9 @@ def all_buckets(experiment: Experiment) -> tuple[Candidate, ...]:
     return tuple(bucket_candidate(size) for size in PREDICTED_MIB if size != strategy.bucket_cap_mb)
 
 
-def bucket_candidate(mebibytes: float) -> Candidate:
+def bucket_candidate(mebibytes: float) -> SettingChange:
     """DDP with buckets of this size."""
-    return Candidate(
+    return SettingChange(
         TuningAxis.BUCKET,
         f"{mebibytes:g} MiB",
         "parallel.strategy",
@@ -195,9 +197,9 @@ def bucket_candidate(mebibytes: float) -> Candidate:
     )
 
 
-def strategy_candidate(strategy: Strategy) -> Candidate:
+def strategy_candidate(strategy: Strategy) -> SettingChange:
     """Another strategy, with its own options."""
-    return Candidate(
+    return SettingChange(
         TuningAxis.STRATEGY,
         strategy_label(strategy),
         "parallel.strategy",
@@ -212,14 +214,14 @@ def with_strategies(experiment: Experiment, *strategies: Strategy) -> Experiment
     )
 
 
-def _hooks(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[Candidate]:
+def _hooks(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[SettingChange]:
     del cores
     strategy = experiment.parallel.strategy[0]
     if not isinstance(strategy, Ddp):
         return
     for hook in _COMPRESSION:
         if hook != strategy.comm_hook and (hook != "bf16" or device == "cuda"):
-            yield Candidate(
+            yield SettingChange(
                 TuningAxis.COMM_HOOK,
                 hook,
                 "parallel.strategy",
@@ -228,7 +230,9 @@ def _hooks(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[C
             )
 
 
-def _checkpointing(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[Candidate]:
+def _checkpointing(
+    experiment: Experiment, device: DeviceKind, cores: int
+) -> Iterator[SettingChange]:
     """Less of it: recomputing more never makes the same batch faster, only smaller."""
     del device, cores
     less: dict[Checkpointing, tuple[Checkpointing, ...]] = {
@@ -236,7 +240,7 @@ def _checkpointing(experiment: Experiment, device: DeviceKind, cores: int) -> It
         "selective": ("none",),
     }
     for value in less.get(experiment.training.activation_checkpointing[0], ()):
-        yield Candidate(
+        yield SettingChange(
             TuningAxis.CHECKPOINTING,
             value,
             "training.activation_checkpointing",
@@ -244,11 +248,11 @@ def _checkpointing(experiment: Experiment, device: DeviceKind, cores: int) -> It
         )
 
 
-def _batches(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[Candidate]:
+def _batches(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[SettingChange]:
     del device, cores
     for factor in _BATCH_FACTORS:
         size = factor * experiment.batch_sizes[0]
-        yield Candidate(
+        yield SettingChange(
             TuningAxis.BATCH,
             str(size),
             "batch_sizes",
@@ -257,13 +261,13 @@ def _batches(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator
         )
 
 
-def _workers(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[Candidate]:
+def _workers(experiment: Experiment, device: DeviceKind, cores: int) -> Iterator[SettingChange]:
     del device
     if experiment.data.source[0] == "synthetic":
         return
     for count in _WORKERS:
         if count != experiment.data.workers and count <= cores:
-            yield Candidate(
+            yield SettingChange(
                 TuningAxis.WORKERS,
                 str(count),
                 "data.workers",
@@ -287,7 +291,7 @@ def _with_ddp(experiment: Experiment, **changed: object) -> Experiment:
     return with_strategies(experiment, experiment.parallel.strategy[0].model_copy(update=changed))
 
 
-_OF_AXIS: dict[TuningAxis, Callable[[Experiment, DeviceKind, int], Iterator[Candidate]]] = {
+_OF_AXIS: dict[TuningAxis, Callable[[Experiment, DeviceKind, int], Iterator[SettingChange]]] = {
     TuningAxis.PRECISION: _precisions,
     TuningAxis.COMPILE: _compiled,
     TuningAxis.FUSED: _fused,

@@ -6,10 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from torchscale.config.choices import TuningAxis
-from torchscale.features.decide.tune.memory import MemoryForecast, Need
-from torchscale.features.decide.tune.settings import Candidate, strategy_candidate, with_strategies
-from torchscale.features.decide.tune.strategies import Choice, choice_of, choices
-from torchscale.features.decide.tune.surface import Change, Setting, Traits
+from torchscale.features.decide.tune.memory import MemoryForecast, MemoryNeed
+from torchscale.features.decide.tune.settings import (
+    SettingChange,
+    strategy_candidate,
+    with_strategies,
+)
+from torchscale.features.decide.tune.strategies import StrategyChoice, choice_of, choices
+from torchscale.features.decide.tune.surface import AxisChange, Setting, Traits
 from torchscale.measure.checks import checked
 from torchscale.measure.context import PlannedRun
 from torchscale.observer import Observer
@@ -34,15 +38,15 @@ class Entry:
         left_out: Why it is not launched; empty where it may be.
     """
 
-    choice: Choice
+    choice: StrategyChoice
     cell: TrainingCell
-    need: Need | None = None
+    need: MemoryNeed | None = None
     left_out: str = ""
 
     @property
-    def change(self) -> Change:
+    def change(self) -> AxisChange:
         """The strategy as a change of the start."""
-        return Change(TuningAxis.STRATEGY.value, self.choice.label)
+        return AxisChange(TuningAxis.STRATEGY.value, self.choice.label)
 
 
 @dataclass(frozen=True)
@@ -72,19 +76,19 @@ class StrategySpace:
         return tuple(entry for entry in self.runnable if entry != self.start)
 
     @property
-    def candidates(self) -> tuple[Candidate, ...]:
+    def candidates(self) -> tuple[SettingChange, ...]:
         """What the search may change the start to."""
         return tuple(strategy_candidate(entry.choice.strategy) for entry in self.others)
 
     @property
     def traits(self) -> Traits:
         """What strategies have in common."""
-        found: dict[Change | None, tuple[str, ...]] = {None: self.start.choice.traits}
+        found: dict[AxisChange | None, tuple[str, ...]] = {None: self.start.choice.traits}
         found.update({entry.change: entry.choice.traits for entry in self.others})
         return found
 
     @property
-    def held(self) -> tuple[Change, ...]:
+    def held(self) -> tuple[AxisChange, ...]:
         """Products and variations: launched where their parts let expect that they are faster.
         Where no part of them can run by itself, all are launched once."""
         held = [entry.change for entry in self.others if not entry.choice.is_plain]

@@ -61,11 +61,11 @@ _IN_TRAITS = frozenset(
         "reshard_after_forward",
     }
 )
-"""Options that :attr:`Choice.traits` has a place for."""
+"""Options that :attr:`StrategyChoice.traits` has a place for."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class StrategyChoice:
     """One strategy on a number of devices.
 
     Attributes:
@@ -146,23 +146,23 @@ class Choice:
         )
 
 
-def choices(world_size: int) -> tuple[Choice, ...]:
+def choices(world_size: int) -> tuple[StrategyChoice, ...]:
     """Every strategy on these devices, the simplest first. Those that differ in name alone are
     there once, under the name that says least more than is needed."""
-    found: dict[tuple[str, ...], Choice] = {}
+    found: dict[tuple[str, ...], StrategyChoice] = {}
     for strategy in _strategies(world_size):
-        choice = Choice(strategy, strategy.degrees(world_size))
+        choice = StrategyChoice(strategy, strategy.degrees(world_size))
         found.setdefault(choice.traits, choice)
     return tuple(sorted(found.values(), key=lambda one: one.simplicity))
 
 
-def choice_of(strategy: Strategy, world_size: int) -> Choice:
+def choice_of(strategy: Strategy, world_size: int) -> StrategyChoice:
     """A strategy that a config names.
 
     Raises:
         ValueError: its degrees do not multiply to the devices.
     """
-    return Choice(strategy, strategy.degrees(world_size))
+    return StrategyChoice(strategy, strategy.degrees(world_size))
 
 
 def _strategies(world_size: int) -> Iterator[Strategy]:

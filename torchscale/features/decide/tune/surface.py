@@ -52,17 +52,17 @@ _LEADING, _DRAWS = 200, 400
 """Combinations that may still be the fastest, and random draws of all of their throughputs."""
 
 
-class Change(NamedTuple):
+class AxisChange(NamedTuple):
     """One key of the start at another value."""
 
     axis: str
     value: str
 
 
-Setting = tuple[Change, ...]
+Setting = tuple[AxisChange, ...]
 """Changes of the start, by axis; empty for the start itself."""
 
-Traits = Mapping[Change | None, tuple[str, ...]]
+Traits = Mapping[AxisChange | None, tuple[str, ...]]
 """What the values of an axis have in common with each other, each trait at its place; ``None`` for
 the start's value."""
 
@@ -97,7 +97,7 @@ class Surface:
     """All combinations of one change an axis, and what is expected of them."""
 
     def __init__(
-        self, axes: Mapping[str, Sequence[Change]], traits: Mapping[str, Traits] = {}
+        self, axes: Mapping[str, Sequence[AxisChange]], traits: Mapping[str, Traits] = {}
     ) -> None:
         """
         Args:
@@ -106,7 +106,7 @@ class Surface:
                 fast the first is taken. Each trait counts as a value of an axis of its own: what a
                 launch says of a value, it says of all that share a trait with it.
         """
-        self._values: dict[str, list[Change | None]] = {
+        self._values: dict[str, list[AxisChange | None]] = {
             axis: [None, *changes] for axis, changes in axes.items()
         }
         self._ordered = frozenset(traits)
@@ -240,8 +240,8 @@ class Surface:
 
 
 def _columns(
-    values: Sequence[Change | None], traits: Traits | None
-) -> dict[Change | None, tuple[int, ...]]:
+    values: Sequence[AxisChange | None], traits: Traits | None
+) -> dict[AxisChange | None, tuple[int, ...]]:
     """Numbers that stand for each value: its own, or one for each of its traits."""
     if traits is None:
         return {value: (number,) for number, value in enumerate(values)}
@@ -254,7 +254,7 @@ def _columns(
     }
 
 
-def _combinations(axes: Sequence[Sequence[Change | None]]) -> list[Setting]:
+def _combinations(axes: Sequence[Sequence[AxisChange | None]]) -> list[Setting]:
     """Combinations of changes, those of few changes first; at most :data:`MAX_SETTINGS`, and all of
     a number of changes or none."""
     found: list[Setting] = [START]

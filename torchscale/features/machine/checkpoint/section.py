@@ -15,8 +15,8 @@ from torchscale.features.machine.checkpoint.text import (
 from torchscale.report.document import (
     Block,
     Bullets,
-    Group,
     Paragraph,
+    ReportPart,
     Section,
     TableValue,
     only_if,
@@ -81,7 +81,7 @@ def checkpoint_section(summary: RunSummary) -> Section:
     blocks += only_if(remarks, Bullets(remarks))
     rates = [figures.save_bytes_per_second for _, figures in measured]
     key = format_range(rates, format_byte_rate, "saved at ")
-    return Section("Checkpoints", "checkpoints", tuple(blocks), Group.MACHINE, key)
+    return Section("Checkpoints", "checkpoints", tuple(blocks), ReportPart.MACHINE, key)
 
 
 def checkpoint_remarks(cell: CheckpointSummary, figures: CheckpointFigures) -> list[str]:

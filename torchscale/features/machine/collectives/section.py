@@ -17,8 +17,8 @@ from torchscale.report.document import (
     ChartSeries,
     Column,
     Details,
-    Group,
     Paragraph,
+    ReportPart,
     Section,
     Table,
     TableValue,
@@ -58,7 +58,7 @@ def collectives_section(summary: RunSummary) -> Section:
                 "timed loop; every element of every result was checked."
             ),
         )
-    return Section("Collectives", "collectives", tuple(blocks), Group.MACHINE, _key(summary))
+    return Section("Collectives", "collectives", tuple(blocks), ReportPart.MACHINE, _key(summary))
 
 
 def _key(summary: RunSummary) -> str:

@@ -37,7 +37,7 @@ class OperatorUse:
 
 
 @dataclass(frozen=True)
-class RecordedStep:
+class MeanRecordedStep:
     """The mean step of a recording, over ranks and steps.
 
     Attributes:
@@ -69,7 +69,7 @@ class RecordedStep:
         return self.seconds - work - self.communication
 
 
-def recorded_step(trace: Trace) -> RecordedStep:
+def recorded_step(trace: Trace) -> MeanRecordedStep:
     """The mean step of all ranks of a recording.
 
     Raises:
@@ -79,7 +79,7 @@ def recorded_step(trace: Trace) -> RecordedStep:
     ranks = rank_windows(trace, kind, numbers)
     steps = len(numbers)
     per_step = 1 / (steps * len(ranks))
-    return RecordedStep(
+    return MeanRecordedStep(
         steps,
         math.fsum(rank.length for rank in ranks) * NS * per_step,
         _means(map(_operators, ranks), per_step),

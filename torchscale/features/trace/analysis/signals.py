@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.shared import MIN_SAMPLES
-from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, Origin, Signals
+from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, SignalOrigin, Signals
 from torchscale.analysis.diagnosis.step_windows import rare_long_steps, step_windows
 from torchscale.analysis.stats.intervals import IntervalSet
 from torchscale.features.trace.analysis.copies import copy_uses
@@ -80,7 +80,7 @@ def _group_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool
     data_wait = steps.seconds_within([rank.input_wait for rank in ranks])
     on_device = ranks[0].trace.on_device
     signals = Signals(
-        origin=Origin.TRACE,
+        origin=SignalOrigin.TRACE,
         ranks=tuple(rank.trace.rank for rank in ranks),
         step_seconds=float(lengths.max(axis=0).mean()),
         steps=steps.count,

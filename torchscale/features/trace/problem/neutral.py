@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from torchscale.features.trace.problem.pieces import Json, Pieces, parsed, written
-from torchscale.features.trace.problem.reduction import Search, smallest
+from torchscale.features.trace.problem.reduction import PieceTrials, smallest
 
 _KEYS = frozenset(
     (
@@ -67,7 +67,7 @@ def categories(pieces: Pieces) -> frozenset[str]:
     )
 
 
-def neutralize(search: Search, public: frozenset[str] = frozenset()) -> None:
+def neutralize(search: PieceTrials, public: frozenset[str] = frozenset()) -> None:
     """Replace all text of ``search.best`` that may be private; ``public`` texts stay too.
 
     Raises:
@@ -84,12 +84,12 @@ def neutralize(search: Search, public: frozenset[str] = frozenset()) -> None:
         _must_fail(search, _masked(search.best, fragments_alone=False))
 
 
-def _must_fail(search: Search, candidate: Pieces) -> None:
+def _must_fail(search: PieceTrials, candidate: Pieces) -> None:
     if not search.fails(candidate):
         raise NotNeutralError
 
 
-def _rename(search: Search, public: frozenset[str]) -> None:
+def _rename(search: PieceTrials, public: frozenset[str]) -> None:
     """Give all texts neutral names; of a text that it takes to fail leave what it takes."""
     origin = search.best
     found = dict.fromkeys(_texts(origin))

@@ -28,7 +28,7 @@ class SpentError(Exception):
     """There is no time for another try."""
 
 
-class Search:
+class PieceTrials:
     """Tries of pieces, bounded in time and number; keeps the last ones that failed.
 
     Attributes:
@@ -104,7 +104,7 @@ class Reduced(Enum):
     """Time ran out."""
 
 
-def reduce_pieces(search: Search) -> Reduced:
+def reduce_pieces(search: PieceTrials) -> Reduced:
     """Reduce ``search.best``: events, then fields of events and keys around them. Where time runs out,
     what was reached stands."""
     try:
@@ -113,7 +113,7 @@ def reduce_pieces(search: Search) -> Reduced:
         return Reduced.UNFINISHED
 
 
-def _reduce(search: Search) -> Reduced:
+def _reduce(search: PieceTrials) -> Reduced:
     if _keep_fragments(search):
         _reduce_header(search)
         return Reduced.SMALLEST
@@ -146,7 +146,7 @@ def _one_of_each_kind(events: Sequence[bytes]) -> list[bytes]:
     return list(kinds.values())
 
 
-def _keep_fragments(search: Search) -> bool:
+def _keep_fragments(search: PieceTrials) -> bool:
     """Leave out all that is sound JSON, where text that is none fails by itself. That text is kept
     whole, so that one sees how it is damaged, unless it is long."""
     fragments = [event for event in search.best.events if parsed(event) is None]
@@ -159,7 +159,7 @@ def _keep_fragments(search: Search) -> bool:
     return True
 
 
-def _shorten(search: Search, place: int) -> None:
+def _shorten(search: PieceTrials, place: int) -> None:
     """Keep both ends of a long fragment, one of them, or what of it still fails."""
     text = search.best.events[place]
     if len(text) <= _LONGEST_FRAGMENT:
@@ -184,7 +184,7 @@ def _ends(text: bytes) -> tuple[bytes, ...]:
     return text[:half] + text[-half:], text[:half], text[-half:]
 
 
-def _shorten_around(search: Search) -> None:
+def _shorten_around(search: PieceTrials) -> None:
     """Keep the ends of long text around the events, which is no JSON."""
     before, after = search.best.before, search.best.after
     if len(before) > _LONGEST_FRAGMENT:
@@ -193,7 +193,7 @@ def _shorten_around(search: Search) -> None:
         any(search.fails(replace(search.best, after=text)) for text in (b"]}", *_ends(after)))
 
 
-def _reduce_header(search: Search) -> None:
+def _reduce_header(search: PieceTrials) -> None:
     header = search.best.header()
 
     def fails(value: Json) -> bool:
@@ -205,7 +205,7 @@ def _reduce_header(search: Search) -> None:
         _shrink(header, fails)
 
 
-def _reduce_events(search: Search) -> None:
+def _reduce_events(search: PieceTrials) -> None:
     for place, event in enumerate(search.best.events):
         value = parsed(event)
 

@@ -21,7 +21,12 @@ from torchscale.features.trace.analyze import Parts, analyze_files
 from torchscale.features.trace.problem.description import SQLITE, kind_of, without_content
 from torchscale.features.trace.problem.neutral import NotNeutralError, categories, neutralize
 from torchscale.features.trace.problem.pieces import Pieces, split
-from torchscale.features.trace.problem.reduction import Reduced, Search, SpentError, reduce_pieces
+from torchscale.features.trace.problem.reduction import (
+    PieceTrials,
+    Reduced,
+    SpentError,
+    reduce_pieces,
+)
 from torchscale.features.trace.readers.files import ARCHIVE_SUFFIXES, JSON_SUFFIXES, REPORT_SUFFIX
 from torchscale.features.trace.readers.recordings import find_recordings
 from torchscale.observer import SILENT, Observer
@@ -292,10 +297,10 @@ def _report(trial: _Trial, output: Path, say: Callable[[str], None]) -> ProblemR
             )
         return _describe(trial.failing, output, reason)
     say(f"Reducing {plural(len(found.events), 'event')}")
-    search = Search(found, trial.fails, seconds=_SECONDS, tries=_TRIES)
+    search = PieceTrials(found, trial.fails, seconds=_SECONDS, tries=_TRIES)
     reached = reduce_pieces(search)
     say(f"Replacing names in {plural(len(search.best.events), 'event')}")
-    names = Search(search.best, trial.fails, seconds=_NAME_SECONDS, tries=_NAME_TRIES)
+    names = PieceTrials(search.best, trial.fails, seconds=_NAME_SECONDS, tries=_NAME_TRIES)
     try:
         neutralize(names, _public(names.best, reached))
     except NotNeutralError:

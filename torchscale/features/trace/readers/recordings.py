@@ -24,8 +24,8 @@ from torchscale.features.trace.readers.nsys.reader import ranks_of_run, read_nsy
 from torchscale.features.trace.readers.nsys.stored import load_process
 from torchscale.features.trace.readers.reader_pool import count_processes, read_in_processes
 from torchscale.features.trace.readers.selection import (
-    Choice,
     RankRanges,
+    RankSelection,
     choose_ranks,
     described_ranks,
     groups_and_nodes,
@@ -76,7 +76,7 @@ def find_recordings(paths: list[Path]) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How recordings are read.
 
     Attributes:
@@ -99,7 +99,7 @@ class Reading:
     with_shapes: bool = False
 
 
-def read_recordings(paths: list[Path], reading: Reading | None = None) -> Trace:
+def read_recordings(paths: list[Path], reading: ReadOptions | None = None) -> Trace:
     """All ranks in these files (:func:`find_recordings` finds them; reports are to be exported
     first).
 
@@ -108,7 +108,7 @@ def read_recordings(paths: list[Path], reading: Reading | None = None) -> Trace:
         MachineError: a process that read one was ended.
         OutputError: the columns of large recordings find no space in the directory for them.
     """
-    reading = reading or Reading()
+    reading = reading or ReadOptions()
     exports = [path for path in paths if is_export(path)]
     exported = set(exports)
     others = [path for path in paths if path not in exported]
@@ -147,13 +147,13 @@ def _missing(ranks: list[RankTrace]) -> list[str]:
 
 
 def _chosen(
-    read: list[RankTrace], paths: list[Path], reading: Reading
-) -> tuple[list[RankTrace], list[Path], Choice]:
+    read: list[RankTrace], paths: list[Path], reading: ReadOptions
+) -> tuple[list[RankTrace], list[Path], RankSelection]:
     """The ranks of exports and the files of others that are wanted."""
     if reading.ranks is None and reading.sample is None:
-        return read, paths, Choice()
+        return read, paths, RankSelection()
     if paths and read:
-        return read, paths, Choice()  # refused later: recorders are mixed
+        return read, paths, RankSelection()  # refused later: recorders are mixed
     if paths:
         by_rank, strata = described_ranks(paths)
         choice = choose_ranks(list(by_rank), strata, reading.ranks, reading.sample)
@@ -170,7 +170,9 @@ def _sound(rank: RankTrace) -> tuple[RankTrace, tuple[str, ...]]:
     return sound(rank, UNNAMED)
 
 
-def _read_kineto(paths: list[Path], reading: Reading) -> list[tuple[RankTrace, tuple[str, ...]]]:
+def _read_kineto(
+    paths: list[Path], reading: ReadOptions
+) -> list[tuple[RankTrace, tuple[str, ...]]]:
     """The ranks in traces of torch.profiler, with notes on each."""
     processes = 1
     if reading.directory is not None:
@@ -194,7 +196,7 @@ def _read_kineto(paths: list[Path], reading: Reading) -> list[tuple[RankTrace, t
 
 
 def _read_by_others(
-    paths: list[Path], directory: Path, processes: int, reading: Reading
+    paths: list[Path], directory: Path, processes: int, reading: ReadOptions
 ) -> list[tuple[RankTrace, tuple[str, ...]]]:
     def on_read(done: int) -> None:
         reading.on_read(done, len(paths))
@@ -247,7 +249,7 @@ def _distinct(ranks: list[RankTrace]) -> list[RankTrace]:
     raise TraceError(f"rank {twice} is there more than once: {which}", hint=hint)
 
 
-def _read_exports(paths: list[Path], reading: Reading) -> tuple[list[RankTrace], list[str]]:
+def _read_exports(paths: list[Path], reading: ReadOptions) -> tuple[list[RankTrace], list[str]]:
     """The ranks in exports of nsys, which are joined once all are read: a communicator has ranks in
     several."""
     if not paths:
@@ -264,7 +266,7 @@ def _read_exports(paths: list[Path], reading: Reading) -> tuple[list[RankTrace],
 
 
 def _exports_by_others(
-    paths: list[Path], directory: Path, processes: int, reading: Reading
+    paths: list[Path], directory: Path, processes: int, reading: ReadOptions
 ) -> tuple[tuple[RankTrace, ...], tuple[str, ...]]:
     def on_read(done: int) -> None:
         reading.on_read(done, len(paths))

@@ -71,7 +71,7 @@ def groups_and_nodes(
 
 
 @dataclass(frozen=True)
-class Choice:
+class RankSelection:
     """Ranks that were chosen.
 
     Attributes:
@@ -90,7 +90,7 @@ def choose_ranks(
     strata: Sequence[Stratum],
     ranks: RankRanges | None,
     sample: int | None,
-) -> Choice:
+) -> RankSelection:
     """Some of the recorded ranks.
 
     Args:
@@ -124,7 +124,7 @@ def choose_ranks(
             ]
             if counted:
                 told.append(f"{sum(counted):,} of {len(counted):,} {what}")
-    return Choice(tuple(chosen), len(recorded) - len(chosen), "; ".join(told))
+    return RankSelection(tuple(chosen), len(recorded) - len(chosen), "; ".join(told))
 
 
 def _within(strata: Iterable[Stratum], ranks: frozenset[int]) -> list[Stratum]:

@@ -79,7 +79,7 @@ class Nsys:
 
 
 @dataclass(frozen=True)
-class Session:
+class NsysSession:
     """One recording: its name, by which nsys is asked to end it, and a place for nsys's own files,
     which are removed with it."""
 
@@ -144,7 +144,7 @@ class Session:
 
 
 @contextmanager
-def open_session(nsys: Nsys) -> Iterator[Session]:
+def open_session(nsys: Nsys) -> Iterator[NsysSession]:
     """A recording that may begin.
 
     Raises:
@@ -152,7 +152,7 @@ def open_session(nsys: Nsys) -> Iterator[Session]:
     """
     with scratch_directory("nsys") as directory:
         # nsys keeps a name for a moment after its session.
-        yield Session(nsys, f"torchscale{uuid.uuid4().hex[:12]}", directory)
+        yield NsysSession(nsys, f"torchscale{uuid.uuid4().hex[:12]}", directory)
 
 
 def cuda_trace(nsys: Nsys) -> tuple[str, tuple[str, ...]]:
@@ -179,7 +179,7 @@ def range_capture() -> tuple[list[str], dict[str, str]]:
 
 def delayed_capture(delay_seconds: float) -> list[str]:
     """Options to record from a moment on (rounded to whole seconds), until
-    :meth:`Session.start_stop` or the program's end."""
+    :meth:`NsysSession.start_stop` or the program's end."""
     delay = round(delay_seconds)
     if delay:
         return [f"--delay={delay}"]
@@ -240,14 +240,14 @@ def find_nsys(*, for_cpus: bool = False) -> Nsys:
 _COMPLETE_IT = f"install all of Nsight Systems, with the libraries that it needs; {NO_RECORDING}"
 
 
-def _record_trial(session: Session, output: Path, *, for_cpus: bool) -> Finished:
+def _record_trial(session: NsysSession, output: Path, *, for_cpus: bool) -> Finished:
     """Record a program that marks one range, or one that does nothing."""
     command = module_command("torchscale.worker.profile.nvtx_check") if for_cpus else ["true"]
     argv = session.wrap(output, command, (), trace=HOST_TRACE, variables={})
     return run_bounded(argv, timeout_seconds=_TRIAL_SECONDS, env=session.environment(os.environ))
 
 
-def _judge_trial(session: Session, output: Path, finished: Finished, *, for_cpus: bool) -> None:
+def _judge_trial(session: NsysSession, output: Path, finished: Finished, *, for_cpus: bool) -> None:
     """Export what was recorded.
 
     Raises:

@@ -10,7 +10,7 @@ from torchscale.errors import MachineError
 from torchscale.features.trace.recording.nsys import (
     START_ATTEMPTS,
     Nsys,
-    Session,
+    NsysSession,
     cuda_trace,
     delayed_capture,
     failed_to_start,
@@ -25,10 +25,10 @@ from torchscale.features.trace.recording.profile import (
 )
 from torchscale.features.trace.recording.user_program import (
     OUTPUT_LOG,
-    EndedProgram,
     RecordingJudgement,
     UserProgram,
     UserRun,
+    WaitEnd,
     start_program,
 )
 from torchscale.launch.control import StopRequest
@@ -77,23 +77,23 @@ def _with_torch_profiler(run: UserRun, request: RecordRequest, stop: StopRequest
     directory = Path(request.directory)
     with start_program(run, request, list(run.command), run.env) as program:
         program.wait(lambda: stop.asked or _all_recorded(directory), run.timeout_seconds)
-        ended = EndedProgram.TIMEOUT
+        ended = WaitEnd.TIMEOUT
         if program.has_ended:
-            ended = EndedProgram.BY_ITSELF
+            ended = WaitEnd.BY_ITSELF
         elif stop.asked:
-            ended = EndedProgram.INTERRUPTED
+            ended = WaitEnd.INTERRUPTED
         elif _all_recorded(directory):
-            ended = EndedProgram.RECORDED
-        if ended is EndedProgram.RECORDED and run.keep_running:
+            ended = WaitEnd.RECORDED
+        if ended is WaitEnd.RECORDED and run.keep_running:
             program.hand_on(RecordingJudgement(State.OK, files=_trace_files(directory)))
             ended = program.left_alone(lambda: stop.asked)
-        if ended is EndedProgram.RECORDED:
+        if ended is WaitEnd.RECORDED:
             program.silence()  # torchrun complains with a traceback when it is ended
         program.end(at_once=stop.at_once)
         files = _trace_files(directory)
         if files:
             return program.recording(ended, RecordingJudgement(State.OK, files=files))
-        if ended is not EndedProgram.BY_ITSELF or program.exit_code:
+        if ended is not WaitEnd.BY_ITSELF or program.exit_code:
             return program.recording(ended, program.nothing(ended, "before a step was recorded"))
         reason = (
             "the program recorded no step: it must call p.step() in `with "
@@ -103,7 +103,7 @@ def _with_torch_profiler(run: UserRun, request: RecordRequest, stop: StopRequest
 
 
 def _with_nsys(
-    run: UserRun, request: RecordRequest, session: Session, stop: StopRequest
+    run: UserRun, request: RecordRequest, session: NsysSession, stop: StopRequest
 ) -> Recording:
     directory = Path(request.directory)
     trace, options = cuda_trace(session.nsys)
@@ -118,7 +118,7 @@ def _with_nsys(
         early = stop.asked
         if not program.has_finished and _end_recording(program, session, stop):
             judgement = _judged(session, directory, 0)
-            ended = EndedProgram.INTERRUPTED if early else EndedProgram.RECORDED
+            ended = WaitEnd.INTERRUPTED if early else WaitEnd.RECORDED
             if run.keep_running:
                 program.hand_on(judgement)
                 ended = program.left_alone(lambda: stop.count > int(early))
@@ -127,13 +127,13 @@ def _with_nsys(
             return program.recording(ended, judgement)
         if program.has_finished:  # nsys writes its report, and ends with the program's exit code
             program.wait(lambda: stop.at_once, CONVERT_SECONDS)
-        ended = EndedProgram.BY_ITSELF if program.has_ended else EndedProgram.TIMEOUT
+        ended = WaitEnd.BY_ITSELF if program.has_ended else WaitEnd.TIMEOUT
         if stop.asked and not program.has_finished:
-            ended = EndedProgram.INTERRUPTED
+            ended = WaitEnd.INTERRUPTED
         program.silence()
         program.end(at_once=stop.at_once)
         if has_recorded(directory / OUTPUT_NAME) or (
-            ended is EndedProgram.BY_ITSELF and program.seconds > run.delay_seconds + _LATE_SECONDS
+            ended is WaitEnd.BY_ITSELF and program.seconds > run.delay_seconds + _LATE_SECONDS
         ):
             return program.recording(ended, _judged(session, directory, program.exit_code))
         delay = f" (--delay {run.delay_seconds:g}s)" if run.delay_seconds else ""
@@ -142,7 +142,7 @@ def _with_nsys(
         )
 
 
-def _end_recording(program: UserProgram, session: Session, stop: StopRequest) -> bool:
+def _end_recording(program: UserProgram, session: NsysSession, stop: StopRequest) -> bool:
     """Have nsys end the recording and write its report, while the program goes on. Whether there is
     one."""
     deadline = program.seconds + _LATE_SECONDS
@@ -165,7 +165,7 @@ def _end_recording(program: UserProgram, session: Session, stop: StopRequest) ->
     return False
 
 
-def _judged(session: Session, directory: Path, exit_code: int | None) -> RecordingJudgement:
+def _judged(session: NsysSession, directory: Path, exit_code: int | None) -> RecordingJudgement:
     said = tail(directory / OUTPUT_LOG)
     return RecordingJudgement(*nsys_files(session.nsys, directory, exit_code, said))
 

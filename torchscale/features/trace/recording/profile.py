@@ -15,7 +15,7 @@ from torchscale.features.trace.recording.nsys import (
     HOST_TRACE,
     START_ATTEMPTS,
     Nsys,
-    Session,
+    NsysSession,
     cuda_capture,
     cuda_trace,
     export,
@@ -25,7 +25,7 @@ from torchscale.features.trace.recording.nsys import (
     require_report,
 )
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.judge import Ending, EndingKind, Evidence, classify
+from torchscale.launch.judge import EndingKind, LaunchEnding, LaunchEvidence, classify
 from torchscale.launch.rank_records import read_failures
 from torchscale.launch.torchrun import Watch, flatten_logs, torchrun_command, worker_environment
 from torchscale.schema.cells.kinds import KINDS
@@ -82,7 +82,7 @@ def record_cell(
     size = task.cell.world_size
     state, reason = State.OK, ""
     if len(ranks) < size:
-        evidence = Evidence(
+        evidence = LaunchEvidence(
             ending, size, KINDS[task.cell.kind].payload(), read_failures(directory, size), {}, 0
         )
         state, reason = classify(evidence)
@@ -115,7 +115,7 @@ def _run_with_nsys(
     environment: Mapping[str, str],
     *,
     on_cuda: bool,
-) -> tuple[Ending, list[str]]:
+) -> tuple[LaunchEnding, list[str]]:
     """How it ended, and what ran."""
     for attempt in range(1, START_ATTEMPTS + 1):
         began = time.monotonic()
@@ -131,7 +131,9 @@ def _run_with_nsys(
     return ending, wrapped
 
 
-def _wrapped(session: Session, output: Path, command: Sequence[str], *, on_cuda: bool) -> list[str]:
+def _wrapped(
+    session: NsysSession, output: Path, command: Sequence[str], *, on_cuda: bool
+) -> list[str]:
     if on_cuda:
         trace, options = cuda_trace(session.nsys)
         return session.wrap(output, command, [*options, *cuda_capture()], trace=trace, variables={})

@@ -60,7 +60,7 @@ class UserRun:
     on_recorded: Callable[[Recording], None] = field(default=lambda _: None)
 
 
-class EndedProgram(Enum):
+class WaitEnd(Enum):
     """Why the wait for a user's program ended."""
 
     BY_ITSELF = "by itself"
@@ -163,12 +163,12 @@ class UserProgram:
         if self.has_finished and self._seconds is None:
             self._seconds = self.seconds
 
-    def left_alone(self, is_over: Callable[[], bool]) -> EndedProgram:
+    def left_alone(self, is_over: Callable[[], bool]) -> WaitEnd:
         """Wait until it ends by itself, or the user ends it."""
         self.wait(is_over, float("inf"))
         if self.has_ended:
-            return EndedProgram.BY_ITSELF
-        return EndedProgram.INTERRUPTED
+            return WaitEnd.BY_ITSELF
+        return WaitEnd.INTERRUPTED
 
     def end(self, *, at_once: bool) -> None:
         """End it and all that it started."""
@@ -192,13 +192,13 @@ class UserProgram:
         if judgement.state is State.OK:
             self._run.on_recorded(recording)
 
-    def nothing(self, ended: EndedProgram, when: str) -> RecordingJudgement:
+    def nothing(self, ended: WaitEnd, when: str) -> RecordingJudgement:
         """Why nothing was recorded."""
         failure = self._failure()
         last = f"; its last output: {failure}" if failure else ""
-        if ended is EndedProgram.INTERRUPTED:
+        if ended is WaitEnd.INTERRUPTED:
             return RecordingJudgement(State.INTERRUPTED, "interrupted before anything was recorded")
-        if ended is EndedProgram.TIMEOUT:
+        if ended is WaitEnd.TIMEOUT:
             return RecordingJudgement(State.TIMEOUT, f"nothing was recorded in time{last}")
         after = format_seconds(self.seconds)
         if self.exit_code:
@@ -210,10 +210,10 @@ class UserProgram:
             State.INCOMPLETE, f"the program ended after {after}, {when}{last}"
         )
 
-    def recording(self, ended: EndedProgram, judgement: RecordingJudgement) -> Recording:
+    def recording(self, ended: WaitEnd, judgement: RecordingJudgement) -> Recording:
         """Keep the recording of a program that has ended."""
         exit_code = None
-        if ended is EndedProgram.BY_ITSELF:
+        if ended is WaitEnd.BY_ITSELF:
             exit_code = self.exit_code
         recording = self._recording(judgement, exit_code)
         atomic_write_model(self._directory / "recording.json", recording)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.stats.intervals import IntervalSet
 from torchscale.features.trace.analysis.windows import RankWindow
-from torchscale.features.trace.replay.graph import Part, RankFrame, only
+from torchscale.features.trace.replay.graph import EdgeKind, RankFrame, only
 from torchscale.features.trace.span import SpanKind
 
 _WAITED_NS = 3_000
@@ -172,17 +172,17 @@ class DeviceLine:
 
     def _parts(self, before: Times, after: Times) -> list[tuple[float, ...]]:
         """The device's time between cuts."""
-        parts = np.zeros((len(before), len(Part)))
-        parts[:, Part.WORK] = self._amount(after) - self._amount(before)
-        parts[:, Part.INPUT], parts[:, Part.HOST_GAP] = self._idle(before, after)
+        parts = np.zeros((len(before), len(EdgeKind)))
+        parts[:, EdgeKind.WORK] = self._amount(after) - self._amount(before)
+        parts[:, EdgeKind.INPUT], parts[:, EdgeKind.HOST_GAP] = self._idle(before, after)
         return [tuple(row) for row in parts.tolist()]
 
     def _gap_parts(self, ended: int, after: int) -> tuple[float, ...]:
         """What follows the end of the collective that kernels waited for."""
         data, host = self._idle(np.array([ended]), np.array([after]))
-        parts = [0.0] * len(Part)
-        parts[Part.INPUT], parts[Part.HOST_GAP] = float(data[0]), float(host[0])
-        parts[Part.OTHER] = max(0.0, float(after - ended - data[0] - host[0]))
+        parts = [0.0] * len(EdgeKind)
+        parts[EdgeKind.INPUT], parts[EdgeKind.HOST_GAP] = float(data[0]), float(host[0])
+        parts[EdgeKind.OTHER] = max(0.0, float(after - ended - data[0] - host[0]))
         return tuple(parts)
 
     def _ended(self, ends: Mapping[int, int], before: int, after: int) -> list[int]:
@@ -287,11 +287,11 @@ class DeviceLine:
             zip(times[:-1].tolist(), times[1:].tolist(), strict=True)
         ):
             length = after - before
-            part = Part.HOST_GAP
+            part = EdgeKind.HOST_GAP
             if within[0][number]:
-                part = Part.INPUT
+                part = EdgeKind.INPUT
             elif within[1][number]:
-                part = Part.PAUSE
+                part = EdgeKind.PAUSE
             own = only(part, 0.0 if within[2][number] else float(length))
             frame.edge(moments[before], moments[after], own, at=(int(steps[number]), 0))
         return times, moments
@@ -321,9 +321,9 @@ class DeviceLine:
             mine = np.flatnonzero(since == number)
             time = host[0][number]
             best = mine[(called[mine] + delay[mine] + rest[mine]).argmax()]
-            parts = [0.0] * len(Part)
-            parts[Part.HOST_GAP] = float(called[best] - time)
-            parts[Part.OTHER], parts[Part.WORK] = float(delay[best]), float(rest[best])
+            parts = [0.0] * len(EdgeKind)
+            parts[EdgeKind.HOST_GAP] = float(called[best] - time)
+            parts[EdgeKind.OTHER], parts[EdgeKind.WORK] = float(delay[best]), float(rest[best])
             yield host[1][int(time)], tuple(parts)
 
     def _add_collectives(
@@ -348,11 +348,11 @@ class DeviceLine:
             called = self._calls_of.get(place, -1)
             if self._host_known and called >= host[0][0]:
                 time = int(host[0][int(np.searchsorted(host[0], called, side="right")) - 1])
-                parts = [0.0] * len(Part)
-                parts[Part.HOST_GAP] = float(called - time)
-                parts[Part.OTHER] = float(max(0, min(self._delay, start - called)))
+                parts = [0.0] * len(EdgeKind)
+                parts[EdgeKind.HOST_GAP] = float(called - time)
+                parts[EdgeKind.OTHER] = float(max(0, min(self._delay, start - called)))
                 frame.edge(host[1][time], moment, tuple(parts), launch=True)
-                explained = max(explained, called + int(parts[Part.OTHER]))
+                explained = max(explained, called + int(parts[EdgeKind.OTHER]))
             if place not in producers:
                 continue
             explained = max(explained, producers[place])
@@ -366,7 +366,7 @@ class DeviceLine:
                 frame.edge(
                     frame.ends[follows],
                     moment,
-                    only(Part.OTHER, start - int(collectives.end[follows])),
+                    only(EdgeKind.OTHER, start - int(collectives.end[follows])),
                 )
                 explained = start
-            frame.edge(moments[producers[place]], moment, only(Part.OTHER, start - explained))
+            frame.edge(moments[producers[place]], moment, only(EdgeKind.OTHER, start - explained))

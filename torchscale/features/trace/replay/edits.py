@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.features.trace.analysis.micro_batches import MicroBatches, find_micro_batches
-from torchscale.features.trace.replay.graph import Part, Times
+from torchscale.features.trace.replay.graph import EdgeKind, Times
 from torchscale.features.trace.replay.replay import Replay
 from torchscale.features.trace.span import SEND_RECV
 
-_OWN = (Part.WORK, Part.HOST_GAP, Part.INPUT, Part.PAUSE)
+_OWN = (EdgeKind.WORK, EdgeKind.HOST_GAP, EdgeKind.INPUT, EdgeKind.PAUSE)
 _SIZE_RANGE = 4.0
 """Largest over smallest payload, from which on latency can be told from bandwidth: with closer
 sizes the noise of the times decides."""
@@ -33,14 +33,14 @@ class Edits:
         self._steps = replay.boundaries.shape[1] - 1
         self._on_device = any(rank.trace.on_device for rank in replay.ranks)
 
-    def without(self, part: Part, ranks: Iterable[int] | None = None) -> Times:
+    def without(self, part: EdgeKind, ranks: Iterable[int] | None = None) -> Times:
         """Edge times without one part of the time of ``ranks`` (columns; all by default)."""
         chosen = np.isin(
             self._edges.rank, list(range(len(self.replay.ranks)) if ranks is None else ranks)
         )
         return np.asarray(self.recorded - np.where(chosen, self._parts[:, part], 0.0))
 
-    def without_common(self, part: Part) -> Times:
+    def without_common(self, part: EdgeKind) -> Times:
         """Edge times without the share of one part that every rank has; what a rank has more of is
         left to it."""
         spent = self._table((part,)).sum(axis=(1, 2))
@@ -48,7 +48,7 @@ class Edits:
         removed = np.where(self._edges.rank >= 0, shares[self._edges.rank], 0.0)
         return np.asarray(self.recorded - self._parts[:, part] * removed)
 
-    def like_peers(self, columns: Iterable[int], only: tuple[Part, ...] | None = None) -> Times:
+    def like_peers(self, columns: Iterable[int], only: tuple[EdgeKind, ...] | None = None) -> Times:
         """Ranks with the median of their peers' times: of each stretch between two collectives the
         rank gets what its peers took, its shortest their shortest and its longest their longest, in
         the order of its own steps.
@@ -72,7 +72,7 @@ class Edits:
         """All ranks of equal work take, between two collectives, the same in every step: the
         median."""
         weights: Times = self.recorded.copy()
-        parts = (Part.WORK,)
+        parts = (EdgeKind.WORK,)
         table = self._table(parts)
         aims = np.empty_like(table)
         for equal in self._equal_ranks:
@@ -98,7 +98,7 @@ class Edits:
         if stages is None or len(stages) < 2:
             return None
         weights: Times = self.recorded.copy()
-        work = self._table((Part.WORK,)).sum(axis=(1, 2))
+        work = self._table((EdgeKind.WORK,)).sum(axis=(1, 2))
         of_stage = [float(np.median(work[list(stage)])) for stage in stages]
         factors = np.ones(len(self.replay.ranks))
         for stage, own in zip(stages, of_stage, strict=True):
@@ -106,7 +106,7 @@ class Edits:
                 factors[list(stage)] = float(np.mean(of_stage)) / own
         chosen = self._edges.rank >= 0
         factor = factors[self._edges.rank[chosen]]
-        weights[chosen] += self._parts[chosen, Part.WORK] * (factor - 1.0)
+        weights[chosen] += self._parts[chosen, EdgeKind.WORK] * (factor - 1.0)
         return weights
 
     def even_micro_batches(self) -> Times | None:
@@ -120,11 +120,13 @@ class Edits:
         for column, (begin, factors) in enumerate(zip(found.begin, found.factors, strict=True)):
             chosen = self._edges_of_rank[column]
             # Work ends with its edge; its middle is in its chunk however times are rounded.
-            middle = ends[chosen] - self._parts[chosen, Part.WORK] / 2 + self.replay.offsets[column]
+            middle = (
+                ends[chosen] - self._parts[chosen, EdgeKind.WORK] / 2 + self.replay.offsets[column]
+            )
             chunk = np.searchsorted(begin, middle, side="right") - 1
             inside = chunk >= 0
             chosen, chunk = chosen[inside], chunk[inside]
-            weights[chosen] += self._parts[chosen, Part.WORK] * (factors[chunk] - 1.0)
+            weights[chosen] += self._parts[chosen, EdgeKind.WORK] * (factors[chunk] - 1.0)
         return weights
 
     @cached_property
@@ -145,7 +147,7 @@ class Edits:
         for ties in self._buckets:
             for first, last in _joined(payload[ties], self._may_join[ties], most_bytes):
                 edges = np.stack([self._edges_of(tie) for tie in ties[first : last + 1].tolist()])
-                taken = self._parts[edges, Part.TRANSFER]
+                taken = self._parts[edges, EdgeKind.TRANSFER]
                 ran = _together(self.replay.graph.recorded[self._edges.target[edges]], taken)
                 weights[edges] -= taken
                 weights[edges[-1]] += np.maximum(ran - latency * (last - first), taken.max(axis=0))
@@ -205,7 +207,8 @@ class Edits:
         weights: Times = self.recorded.copy()
         for edges in self._alike(op):
             weights[edges] += (
-                np.median(self._parts[edges, Part.TRANSFER]) - self._parts[edges, Part.TRANSFER]
+                np.median(self._parts[edges, EdgeKind.TRANSFER])
+                - self._parts[edges, EdgeKind.TRANSFER]
             )
         return weights
 
@@ -220,7 +223,7 @@ class Edits:
         told = [latency for latency in latencies.values() if latency is not None]
         for op, edges in by_op.items():
             latency = latencies[op] if latencies[op] is not None else min(told, default=0.0)
-            taken = self._parts[edges, Part.TRANSFER]
+            taken = self._parts[edges, EdgeKind.TRANSFER]
             fixed = np.minimum(taken, latency or 0.0)
             weights[edges] += fixed + (taken - fixed) / factor - taken
         return weights, bool(told)
@@ -297,11 +300,11 @@ class Edits:
         """Nanoseconds that each rank takes by itself, over all steps."""
         return np.asarray(sum(self._table(parts).sum(axis=(1, 2)) for parts in self._groups()))
 
-    def _groups(self) -> tuple[tuple[Part, ...], ...]:
+    def _groups(self) -> tuple[tuple[EdgeKind, ...], ...]:
         """Parts that one line of a rank has: on devices the host's apart from the device's."""
-        return ((Part.WORK,), _OWN[1:]) if self._on_device else (_OWN,)
+        return ((EdgeKind.WORK,), _OWN[1:]) if self._on_device else (_OWN,)
 
-    def _table(self, parts: Sequence[Part]) -> NDArray[np.float64]:
+    def _table(self, parts: Sequence[EdgeKind]) -> NDArray[np.float64]:
         """Nanoseconds by rank, step and segment; all in one segment where ranks of equal work did
         not begin the same number of collectives in every step, but for one."""
         edges = self._edges
@@ -337,7 +340,7 @@ class Edits:
     def _scale(
         self,
         weights: Times,
-        parts: Sequence[Part],
+        parts: Sequence[EdgeKind],
         columns: NDArray[np.int64],
         own: NDArray[np.float64],
         aim: NDArray[np.float64],
@@ -397,7 +400,7 @@ class Edits:
         if not len(known) or known[0] <= 0 or known[-1] < _SIZE_RANGE * known[0]:
             return None
         times = np.array(
-            [np.median(self._parts[edges[sizes == size], Part.TRANSFER]) for size in known]
+            [np.median(self._parts[edges[sizes == size], EdgeKind.TRANSFER]) for size in known]
         )
         if not (times > 0).all():
             return None

@@ -17,7 +17,7 @@ Times = NDArray[np.float64]
 """Nanoseconds since the start of the earliest rank's window."""
 
 
-class Part(IntEnum):
+class EdgeKind(IntEnum):
     """What the time of an edge is."""
 
     WORK = 0
@@ -46,7 +46,7 @@ class Edges:
 
     Attributes:
         source, target: Nodes.
-        parts: Nanoseconds, a column a :class:`Part`.
+        parts: Nanoseconds, a column a :class:`EdgeKind`.
         rank: Column of the rank whose time it is.
         step: Place of the step in the window; -1 before the first.
         segment: Number of collectives that the rank had reached in the step: what peers of equal
@@ -174,7 +174,7 @@ class GraphBuilder:
         edges = Edges(
             source=table[:, 0],
             target=table[:, 1],
-            parts=np.array(self._parts, dtype=np.float64).reshape(-1, len(Part)),
+            parts=np.array(self._parts, dtype=np.float64).reshape(-1, len(EdgeKind)),
             rank=table[:, 2],
             step=table[:, 3],
             segment=table[:, 4],
@@ -184,10 +184,10 @@ class GraphBuilder:
         return EventGraph(np.array(self._recorded, dtype=np.float64), edges)
 
 
-_NOTHING = (0.0,) * len(Part)
+_NOTHING = (0.0,) * len(EdgeKind)
 
 
-def only(part: Part, nanoseconds: float) -> tuple[float, ...]:
+def only(part: EdgeKind, nanoseconds: float) -> tuple[float, ...]:
     """Time of one part, none below 0."""
     if nanoseconds <= 0:
         return _NOTHING
@@ -233,7 +233,7 @@ class RankFrame:
 
     def lag(self, source: int, target: int) -> tuple[float, ...]:
         """What of the time between two recorded moments no edit changes."""
-        return only(Part.OTHER, self.builder.recorded(target) - self.builder.recorded(source))
+        return only(EdgeKind.OTHER, self.builder.recorded(target) - self.builder.recorded(source))
 
     def join(self, *sources: int) -> int:
         """A moment at which all of ``sources`` have happened."""

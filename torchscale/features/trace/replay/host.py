@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.stats.intervals import IntervalSet, union
 from torchscale.features.trace.analysis.windows import RankWindow
-from torchscale.features.trace.replay.graph import Part, RankFrame
+from torchscale.features.trace.replay.graph import EdgeKind, RankFrame
 from torchscale.features.trace.span import SpanKind
 
 _LONG_WAIT_NS = 200_000
@@ -200,9 +200,9 @@ class HostLine:
         if host is not None:
             idle = host.minus(union([rank.waiting_for_data, self._pauses])).within(begin, end)
         work = np.maximum(0, end - begin - data - pauses - idle)
-        table = np.zeros((len(begin), len(Part)))
-        table[:, Part.WORK], table[:, Part.HOST_GAP] = work, idle
-        table[:, Part.INPUT], table[:, Part.PAUSE] = data, pauses
+        table = np.zeros((len(begin), len(EdgeKind)))
+        table[:, EdgeKind.WORK], table[:, EdgeKind.HOST_GAP] = work, idle
+        table[:, EdgeKind.INPUT], table[:, EdgeKind.PAUSE] = data, pauses
         return [tuple(row) for row in table.tolist()]
 
 

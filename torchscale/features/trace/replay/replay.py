@@ -14,9 +14,9 @@ from torchscale.features.trace.analysis.stages import StageLayout
 from torchscale.features.trace.analysis.windows import NS, RankWindow, step_periods
 from torchscale.features.trace.replay.device import DeviceLine
 from torchscale.features.trace.replay.graph import (
+    EdgeKind,
     EventGraph,
     GraphBuilder,
-    Part,
     RankFrame,
     ReplayError,
     Times,
@@ -212,14 +212,22 @@ def _add_ties(
             begin = begins[column][place] = builder.moment(possible - shifts[column])
             runs = builder.moment(began[member])
             builder.edge(
-                begin, runs, only(Part.OTHER, began[member] - builder.recorded(begin)), rank=column
+                begin,
+                runs,
+                only(EdgeKind.OTHER, began[member] - builder.recorded(begin)),
+                rank=column,
             )
             builder.edge(runs, together)
             early = op in _LEAVES_EARLY and end < all_here
             finish = ends[column][place] = builder.moment(end if early else max(end, all_here))
             since, source = (began[member], runs) if early else (all_here, together)
             builder.edge(
-                source, finish, only(Part.TRANSFER, end - since), rank=column, step=step, tie=number
+                source,
+                finish,
+                only(EdgeKind.TRANSFER, end - since),
+                rank=column,
+                step=step,
+                tie=number,
             )
     for column, previous in enumerate(before):
         for place, earlier in previous.items():

@@ -11,7 +11,7 @@ import numpy as np
 
 from torchscale.analysis.diagnosis.rules_pipeline import STAGE_FLOOR
 from torchscale.features.trace.replay.edits import Edits
-from torchscale.features.trace.replay.graph import Part, Times
+from torchscale.features.trace.replay.graph import EdgeKind, Times
 from torchscale.features.trace.replay.replay import Replay
 from torchscale.features.trace.span import RankTrace
 from torchscale.schema.profiles.finding import CostBasis, Finding, FindingKind
@@ -31,7 +31,7 @@ _BYTES_ASSUMED = "no latency: sizes too alike to measure it"
 _SHARE_ASSUMED = "latency stays"
 _OPTIMIZER_ASSUMED = "optimizer in both passes"
 _BUCKETS_ASSUMED = "buckets joined whole"
-_HOST_WORK = (Part.HOST_GAP, Part.PAUSE)
+_HOST_WORK = (EdgeKind.HOST_GAP, EdgeKind.PAUSE)
 """Parts of the host's time of all ranks at once, on CPUs. A wait for data may be a wait for
 anything."""
 _BUCKET_FACTORS = (
@@ -152,15 +152,15 @@ def _removed(finding: Finding, edits: Edits) -> Times | None:
         ):
             return edits.like_peers(columns)
         case FindingKind.INPUT_PIPELINE if columns and edits.peers(columns[0]):
-            return edits.like_peers(columns, (Part.INPUT,))
+            return edits.like_peers(columns, (EdgeKind.INPUT,))
         case FindingKind.INPUT_PIPELINE:
-            return edits.without_common(Part.INPUT)
+            return edits.without_common(EdgeKind.INPUT)
         case FindingKind.LOAD_IMBALANCE:
             return edits.balanced_work()
         case FindingKind.EXPOSED_COMMUNICATION if len(edits.replay.tie_steps):
-            return edits.without(Part.TRANSFER)
+            return edits.without(EdgeKind.TRANSFER)
         case FindingKind.HOST_BOUND if not _crowded(edits.replay):
-            return edits.without_common(Part.HOST_GAP)
+            return edits.without_common(EdgeKind.HOST_GAP)
     return _removed_of_pipeline(finding, edits)
 
 
@@ -250,7 +250,7 @@ def _of_communication(edits: Edits) -> list[_Variant]:
             Change.NO_TRANSFER_TIME,
             "transfers that take no time",
             (),
-            partial(edits.without, Part.TRANSFER),
+            partial(edits.without, EdgeKind.TRANSFER),
         )
     )
     variants += _of_buckets(edits)
@@ -279,9 +279,9 @@ def _of_buckets(edits: Edits) -> list[_Variant]:
 
 def _of_parts(edits: Edits) -> list[_Variant]:
     named = (
-        (Part.HOST_GAP, Change.NO_HOST_GAPS, "no host gaps"),
-        (Part.INPUT, Change.NO_LOADER_WAIT, "no wait for the data loader"),
-        (Part.PAUSE, Change.NO_PAUSES, "no garbage collection"),
+        (EdgeKind.HOST_GAP, Change.NO_HOST_GAPS, "no host gaps"),
+        (EdgeKind.INPUT, Change.NO_LOADER_WAIT, "no wait for the data loader"),
+        (EdgeKind.PAUSE, Change.NO_PAUSES, "no garbage collection"),
     )
     spent = edits.replay.graph.edges.parts.sum(axis=0)
     told = [

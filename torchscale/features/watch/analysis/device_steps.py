@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.exchanges.events import Calls, RankEvents, Times
-from torchscale.analysis.exchanges.steps import Matrix, StepTimes, Waited, WaitsBy, host_steps
+from torchscale.analysis.exchanges.steps import JobSteps, Matrix, Waited, WaitsBy, host_steps
 from torchscale.features.watch.analysis.lengths import LengthWaits
 
 _NS = 1e-9
@@ -22,7 +22,7 @@ def device_step_times(
     found: Sequence[LengthWaits],
     edges: Sequence[Times],
     first: int,
-) -> tuple[StepTimes, tuple[Waited, ...]]:
+) -> tuple[JobSteps, tuple[Waited, ...]]:
     """The steps between ``edges``, and all that ranks waited for. A collective belongs to the step
     in which its rank called it.
 
@@ -41,7 +41,7 @@ def device_step_times(
         end = until + mine.length[known]
         what = rank.calls.what[known]
         waited.append(Waited(start, end, until, mine.last[known], what))
-    steps = StepTimes(first=first, end_ns=edges[0][1:], waits_by=WaitsBy.LENGTHS, **table)
+    steps = JobSteps(first=first, end_ns=edges[0][1:], waits_by=WaitsBy.LENGTHS, **table)
     return steps, tuple(waited)
 
 

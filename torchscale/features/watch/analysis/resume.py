@@ -17,7 +17,7 @@ _CLOCK_NS = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Origin:
+class AttemptStart:
     """Where an attempt began.
 
     Attributes:
@@ -40,7 +40,7 @@ class _Save:
 
 def find_origin(
     ranks: Sequence[RankCheckpoints], earlier: Sequence[AttemptRecord], *, has_optimizer: bool
-) -> Origin:
+) -> AttemptStart:
     """Where an attempt began, whose ranks loaded these files before their first step.
 
     Args:
@@ -50,7 +50,7 @@ def find_origin(
     """
     done = [record for record in earlier if record.attempt.steps]
     if not done:
-        return Origin(0, "the first one with steps")
+        return AttemptStart(0, "the first one with steps")
     saves = [
         _Save(call, _step_of(record, call), record.attempt.number)
         for record in earlier
@@ -66,16 +66,20 @@ def find_origin(
         load.name for load, save in matches if save is None and _may_be_later(load, began, saves)
     ]
     if strange:
-        return Origin(
+        return AttemptStart(
             None, f"it loaded {strange[0]}, which may have been written by calls that are not seen"
         )
     unseen = sorted({name for rank in ranks for name in rank.unseen})
     if unseen:
-        return Origin(None, f"{unseen[0]} saves and loads checkpoints in ways that are not seen")
-    return Origin(0, "from zero: it loaded no checkpoint of an earlier attempt")
+        return AttemptStart(
+            None, f"{unseen[0]} saves and loads checkpoints in ways that are not seen"
+        )
+    return AttemptStart(0, "from zero: it loaded no checkpoint of an earlier attempt")
 
 
-def repeated_steps(origin: Origin, steps: int, earlier: Sequence[AttemptRecord]) -> int | None:
+def repeated_steps(
+    origin: AttemptStart, steps: int, earlier: Sequence[AttemptRecord]
+) -> int | None:
     """How many of an attempt's first ``steps`` an earlier attempt had done; ``None`` where not
     known."""
     done = [record.attempt for record in earlier if record.attempt.steps]
@@ -94,25 +98,27 @@ def _step_of(record: AttemptRecord, call: CheckpointCall) -> int | None:
     return None if first is None else first + call.steps
 
 
-def _at_checkpoint(found: Sequence[tuple[CheckpointCall, _Save]], *, has_optimizer: bool) -> Origin:
+def _at_checkpoint(
+    found: Sequence[tuple[CheckpointCall, _Save]], *, has_optimizer: bool
+) -> AttemptStart:
     """Where one began that loaded these checkpoints. Those from before the job's first step (data
     that the program prepares) say nothing beside others."""
     later = [(load, save) for load, save in found if save.step != 0]
     load, save = later[-1]
     if not has_optimizer:
-        return Origin(
+        return AttemptStart(
             None, f"it loaded {load.name}; which round of collectives that is of is not known"
         )
     steps = sorted({save.step for _, save in later if save.step is not None})
     if len(steps) > 1:
         listed = " and ".join(f"{step:,}" for step in steps[-2:])
-        return Origin(None, f"it loaded checkpoints of several steps ({listed})")
+        return AttemptStart(None, f"it loaded checkpoints of several steps ({listed})")
     if any(save.step is None for _, save in later):
-        return Origin(
+        return AttemptStart(
             None,
             f"it loaded {load.name} of attempt {save.attempt}, whose own beginning is not known",
         )
-    return Origin(steps[0], f"from step {steps[0]:,}: it loaded {load.name}")
+    return AttemptStart(steps[0], f"from step {steps[0]:,}: it loaded {load.name}")
 
 
 def _save_of(load: CheckpointCall, saves: Sequence[_Save]) -> _Save | None:

@@ -25,7 +25,7 @@ _CLIPPED = 0.99
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundStart:
     """What begins a round: every so manieth collective of a group.
 
     Attributes:
@@ -46,7 +46,7 @@ class Round:
         return np.asarray(calls.time[chosen])
 
 
-def find_round(calls: Calls) -> Round | None:
+def find_round(calls: Calls) -> RoundStart | None:
     """The sequence of collectives that a rank repeats; ``None`` where there is none.
 
     The shortest one may be a layer and not a step. Of its multiples, that one is taken whose places
@@ -75,7 +75,7 @@ def find_round(calls: Calls) -> Round | None:
     start = count - _ROUNDS * period
     group = int(calls.group[start])
     inside = calls.group[start : start + period] == group
-    return Round(group, int(calls.sequence[start]), int(inside.sum()))
+    return RoundStart(group, int(calls.sequence[start]), int(inside.sum()))
 
 
 def _repeats(kinds: NDArray[np.int64], period: int) -> bool:

@@ -12,8 +12,8 @@ from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
     Matrix,
-    Origin,
     Pauses,
+    SignalOrigin,
     Signals,
     SignalSeries,
     Windows,
@@ -24,7 +24,7 @@ from torchscale.analysis.diagnosis.step_windows import (
     WINDOW_STEPS,
     rare_long_steps,
 )
-from torchscale.analysis.exchanges.steps import StepTimes, WaitsBy
+from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
 
 _BATCHES = 48
 """Samples of each signal: enough for an interval and for quarters of a run, and each a mean over
@@ -44,7 +44,7 @@ they are stages of a pipeline."""
 
 
 def job_signals(
-    steps: StepTimes,
+    steps: JobSteps,
     ranks: tuple[int, ...],
     *,
     on_device: bool = False,
@@ -73,7 +73,7 @@ def job_signals(
     waited = steps.wait.sum() + steps.transfer.sum()
     bubble = steps.bubble.sum()
     signals = Signals(
-        origin=Origin.JOB,
+        origin=SignalOrigin.JOB,
         ranks=ranks,
         step_seconds=float(steps.wall.mean()),
         steps=len(steps) * per_column,
@@ -94,7 +94,7 @@ def job_signals(
     elif steps.waits_by is WaitsBy.LENGTHS and waited and not sends:
         signals = replace(
             signals,
-            origin=Origin.LENGTHS,
+            origin=SignalOrigin.LENGTHS,
             hosts=hosts,
             estimated_share=float(steps.estimated.sum() / max(steps.wait.sum(), 1e-12)),
             compute=by_batch(steps.calm),
@@ -116,7 +116,7 @@ def job_signals(
     return signals
 
 
-def _windows(steps: StepTimes) -> Windows | None:
+def _windows(steps: JobSteps) -> Windows | None:
     """Windows of the steps by medians: on a node that others use too, a step now and then is
     interrupted, and says nothing of the rank. By lengths the means: a host that runs ahead of its
     device issues many steps at once, and one that reads a loss now and then is late at those steps
@@ -144,7 +144,7 @@ def block_medians(values: Matrix, edges: NDArray[np.int64]) -> Matrix:
     return np.stack(parts, axis=1)
 
 
-def _pauses(steps: StepTimes, *, on_device: bool) -> Pauses | None:
+def _pauses(steps: JobSteps, *, on_device: bool) -> Pauses | None:
     """Rare long steps, where they are longer than the scatter of a busy host makes them."""
     if len(steps) < MIN_COMPARED:
         return None
@@ -181,7 +181,7 @@ def _made_up(seconds: Matrix, long: NDArray[np.bool_], least: Matrix) -> NDArray
     return found
 
 
-def _collections(steps: StepTimes) -> float:
+def _collections(steps: JobSteps) -> float:
     """Garbage collection of the rank with most; seconds a step."""
     return float(steps.collection.mean(axis=1).max())
 

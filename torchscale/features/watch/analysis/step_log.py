@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.step_windows import LONG_STEP_FACTOR, RARE_SHARE
-from torchscale.analysis.exchanges.steps import TIMES, Matrix, StepTimes
+from torchscale.analysis.exchanges.steps import TIMES, JobSteps, Matrix
 
 MAX_COLUMNS = 16_384
 """Columns of a log: a job of less than so many steps is kept step by step. With 8 ranks 10 MB."""
@@ -57,11 +57,11 @@ class StepLog:
     per_column: int = 1
     steps: int = 0
     long_steps: list[LongStep] = field(default_factory=list)
-    _parts: list[StepTimes] = field(default_factory=list)
-    _rest: StepTimes | None = None
+    _parts: list[JobSteps] = field(default_factory=list)
+    _rest: JobSteps | None = None
     _recent: Matrix | None = None
 
-    def add(self, steps: StepTimes) -> None:
+    def add(self, steps: JobSteps) -> None:
         """The next steps."""
         if not len(steps):
             return
@@ -77,14 +77,14 @@ class StepLog:
             self._halve()
 
     @property
-    def table(self) -> StepTimes | None:
+    def table(self) -> JobSteps | None:
         """All columns; ``None`` before the first."""
         if not self._parts:
             return None
         self._parts = [joined(self._parts)]
         return self._parts[0]
 
-    def between(self, first: int, last: int) -> StepTimes | None:
+    def between(self, first: int, last: int) -> JobSteps | None:
         """The columns of steps ``first`` to ``last``, the latter not included."""
         table = self.table
         if table is None:
@@ -97,7 +97,7 @@ class StepLog:
         part = part_of(table, begin, end)
         return replace(part, first=(begin + skipped) * self.per_column)
 
-    def without(self, table: StepTimes) -> StepLog:
+    def without(self, table: JobSteps) -> StepLog:
         """A log of these columns of it alone."""
         return replace(self, _parts=[table], _rest=None, _recent=None)
 
@@ -112,7 +112,7 @@ class StepLog:
             self._rest = rest if self._rest is None else joined([rest, self._rest])
         self.per_column *= 2
 
-    def _find_long(self, steps: StepTimes) -> None:
+    def _find_long(self, steps: JobSteps) -> None:
         """Steps that took a rank 1.5 times its median of the steps before. More of them than a
         tenth are no interruptions: that is how the rank works."""
         own = steps.host_calm + steps.data
@@ -127,10 +127,10 @@ class StepLog:
         self._recent = known[:, -_TYPICAL_OVER:]
 
 
-def part_of(steps: StepTimes, begin: int, end: int) -> StepTimes:
+def part_of(steps: JobSteps, begin: int, end: int) -> JobSteps:
     """Columns ``begin`` to ``end``, the latter not included."""
     cut = {name: getattr(steps, name)[:, begin:end] for name in TIMES}
-    return StepTimes(
+    return JobSteps(
         first=steps.first + begin,
         end_ns=steps.end_ns[begin:end],
         waits_by=steps.waits_by,
@@ -138,14 +138,14 @@ def part_of(steps: StepTimes, begin: int, end: int) -> StepTimes:
     )
 
 
-def joined(parts: Sequence[StepTimes]) -> StepTimes:
+def joined(parts: Sequence[JobSteps]) -> JobSteps:
     """Neighbouring parts as one."""
     if len(parts) == 1:
         return parts[0]
     times = {
         name: np.concatenate([getattr(part, name) for part in parts], axis=1) for name in TIMES
     }
-    return StepTimes(
+    return JobSteps(
         first=parts[0].first,
         end_ns=np.concatenate([part.end_ns for part in parts]),
         waits_by=parts[0].waits_by,
@@ -153,7 +153,7 @@ def joined(parts: Sequence[StepTimes]) -> StepTimes:
     )
 
 
-def _averaged(steps: StepTimes, count: int) -> StepTimes:
+def _averaged(steps: JobSteps, count: int) -> JobSteps:
     """Means of so many columns each; their number is a multiple of it."""
     if count == 1:
         return steps
@@ -162,10 +162,10 @@ def _averaged(steps: StepTimes, count: int) -> StepTimes:
         values = getattr(steps, name)
         times[name] = values.reshape(len(values), -1, count).mean(axis=2)
     end_ns = steps.end_ns[count - 1 :: count]
-    return StepTimes(first=steps.first, end_ns=end_ns, waits_by=steps.waits_by, **times)
+    return JobSteps(first=steps.first, end_ns=end_ns, waits_by=steps.waits_by, **times)
 
 
-def _repeated(steps: StepTimes, count: int) -> StepTimes:
+def _repeated(steps: JobSteps, count: int) -> JobSteps:
     times = {name: np.repeat(getattr(steps, name), count, axis=1) for name in TIMES}
     end_ns = np.repeat(steps.end_ns, count)
-    return StepTimes(first=steps.first, end_ns=end_ns, waits_by=steps.waits_by, **times)
+    return JobSteps(first=steps.first, end_ns=end_ns, waits_by=steps.waits_by, **times)

@@ -21,7 +21,7 @@ from torchscale.analysis.diagnosis.shared import (
     medians_of_others,
 )
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Signals
-from torchscale.analysis.exchanges.steps import StepTimes, WaitsBy
+from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
 from torchscale.analysis.stats.change_points import NoisySeries, change_points
 from torchscale.features.watch.analysis.signals import block_medians, job_signals
 from torchscale.features.watch.analysis.step_log import LongStep, StepLog
@@ -142,7 +142,7 @@ def judge_job(log: StepLog, *, on_device: bool = False) -> JobVerdict:
     return JobVerdict(tuple(findings), left, changes)
 
 
-def _diagnose(table: StepTimes, log: StepLog, *, on_device: bool) -> Diagnosis:
+def _diagnose(table: JobSteps, log: StepLog, *, on_device: bool) -> Diagnosis:
     """By each rank's own time; where that names no slow rank, by what of it no collective disturbs:
     the threads of gloo share the cores of a rank, and make its own time scatter."""
     diagnosis = diagnose(_signals(table, log, on_device=on_device))
@@ -181,7 +181,7 @@ def _with_stage_spells(diagnosis: Diagnosis, signals: Signals, log: StepLog) -> 
     return diagnosis.model_copy(update={"findings": (found, *kept)})
 
 
-def _signals(table: StepTimes, log: StepLog, *, on_device: bool) -> Signals:
+def _signals(table: JobSteps, log: StepLog, *, on_device: bool) -> Signals:
     return job_signals(
         table,
         log.ranks,
@@ -249,7 +249,7 @@ def _merged(run: Sequence[JobFinding]) -> JobFinding:
     return JobFinding(costliest.finding, run[0].first, run[-1].last)
 
 
-def _changes(table: StepTimes, log: StepLog) -> tuple[int, ...]:
+def _changes(table: JobSteps, log: StepLog) -> tuple[int, ...]:
     """Steps at which the level of a rank beside the others, or of the whole job, changed."""
     seconds = float(table.wall.mean(axis=0).sum()) * log.per_column
     count = min(_POINTS, len(table) // _POINT_STEPS, int(seconds / _POINT_SECONDS))
@@ -288,7 +288,7 @@ def _large(series: NDArray[np.float64], places: Sequence[int]) -> list[int]:
     ]
 
 
-def _growing(table: StepTimes, log: StepLog) -> Finding | None:
+def _growing(table: JobSteps, log: StepLog) -> Finding | None:
     """A rank that takes longer and longer by itself, beside the others."""
     if len(log.ranks) < 2 or log.steps < _GROWTH_BATCHES * 2:
         return None
@@ -335,7 +335,7 @@ def _best_step(values: NDArray[np.float64]) -> float:
     return min(sums)
 
 
-def _labelled_pauses(table: StepTimes, log: StepLog) -> list[Finding]:
+def _labelled_pauses(table: JobSteps, log: StepLog) -> list[Finding]:
     """Checkpoints and evaluations whose calls were seen."""
     found = []
     for what, times, call in (
@@ -374,7 +374,7 @@ _PAUSE_ADVICE = {
 }
 
 
-def _with_periods(diagnosis: Diagnosis, table: StepTimes, log: StepLog) -> Diagnosis:
+def _with_periods(diagnosis: Diagnosis, table: JobSteps, log: StepLog) -> Diagnosis:
     """Pauses with their period; without what checkpoints and evaluations explain."""
     findings = []
     explained = float((table.saving + table.evaluating).mean(axis=1).max())

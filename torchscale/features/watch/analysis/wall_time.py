@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.exchanges.events import Kind, Moments, RankEvents, Times
+from torchscale.analysis.exchanges.events import MomentKind, Moments, RankEvents, Times
 from torchscale.analysis.stats.intervals import union
 from torchscale.schema.watch.report import JobTime
 
@@ -30,14 +30,16 @@ _MAX_GAPS = 10_000
 """The longest ones, of all over :data:`LEAST_STALL`."""
 _NS = 1e-9
 _IS_PROGRESS = np.ones(1 << 5, bool)
-_IS_PROGRESS[[Kind.COLLECTION, Kind.COLLECTION_END, Kind.DRAIN, Kind.DRAIN_END]] = False
+_IS_PROGRESS[
+    [MomentKind.COLLECTION, MomentKind.COLLECTION_END, MomentKind.DRAIN, MomentKind.DRAIN_END]
+] = False
 """By kind of a moment: a garbage collection, and what the collector does itself, are no sign."""
 
 Seconds = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Spans:
+class MomentGaps:
     """What lies between neighbouring moments of one clock.
 
     Attributes:
@@ -54,17 +56,17 @@ class Spans:
     gaps: tuple[tuple[int, float], ...]
 
 
-def find_spans(ranks: Sequence[RankEvents], edges: Times) -> Spans:
+def find_spans(ranks: Sequence[RankEvents], edges: Times) -> MomentGaps:
     """What ranks did between ``edges``, at least two."""
     begin, finish = edges[:-1], edges[1:]
-    saving = union(rank.moments.between(Kind.SAVE, Kind.SAVE_END) for rank in ranks)
+    saving = union(rank.moments.between(MomentKind.SAVE, MomentKind.SAVE_END) for rank in ranks)
     evaluating = union(rank.moments.evaluations for rank in ranks).minus(saving)
     named = union([saving, evaluating])
     signs = np.unique(np.concatenate([edges, *(_signs(rank, edges) for rank in ranks)]))
     length = np.diff(signs) - named.within(signs[:-1], signs[1:])
     places = np.flatnonzero(length > LEAST_STALL / _NS)
     steps = np.searchsorted(finish, signs[places + 1])
-    return Spans(
+    return MomentGaps(
         finish,
         np.asarray(saving.within(begin, finish) * _NS),
         np.asarray(evaluating.within(begin, finish) * _NS),
@@ -110,7 +112,7 @@ class StepClock:
         steps = self._table[0] - self._table[1] - self._table[2]
         return float(np.median(np.diff(steps) / np.diff(self._number)))
 
-    def add(self, spans: Spans) -> None:
+    def add(self, spans: MomentGaps) -> None:
         """The next steps."""
         count = len(spans.ends)
         numbers = self.steps + 1 + np.arange(count)
@@ -192,13 +194,17 @@ def _closed(rank: RankEvents, begin: int, finish: int) -> RankEvents:
     that began after the last step at its last sign of progress."""
     moments = rank.moments
     added: list[tuple[int, int]] = []
-    if int((moments.kind == Kind.SAVE).sum()) > int((moments.kind == Kind.SAVE_END).sum()):
-        added.append((finish, Kind.SAVE_END))
-    modes = np.flatnonzero((moments.kind == Kind.EVALUATION) | (moments.kind == Kind.TRAINING))
-    if len(modes) and moments.kind[modes[-1]] == Kind.EVALUATION:
+    if int((moments.kind == MomentKind.SAVE).sum()) > int(
+        (moments.kind == MomentKind.SAVE_END).sum()
+    ):
+        added.append((finish, MomentKind.SAVE_END))
+    modes = np.flatnonzero(
+        (moments.kind == MomentKind.EVALUATION) | (moments.kind == MomentKind.TRAINING)
+    )
+    if len(modes) and moments.kind[modes[-1]] == MomentKind.EVALUATION:
         signs = np.append(moments.time[_IS_PROGRESS[moments.kind]], rank.calls.time)
         if moments.time[modes[-1]] >= begin:
-            added.append((int(signs.max()), Kind.TRAINING))
+            added.append((int(signs.max()), MomentKind.TRAINING))
     if not added:
         return rank
     times, kinds = np.array(added, np.int64).T

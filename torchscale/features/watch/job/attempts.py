@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from torchscale.analysis.exchanges.steps import StepTimes, Waited
+from torchscale.analysis.exchanges.steps import JobSteps, Waited
 from torchscale.errors import StoreError
-from torchscale.features.watch.analysis.resume import Origin, find_origin, repeated_steps
+from torchscale.features.watch.analysis.resume import AttemptStart, find_origin, repeated_steps
 from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.features.watch.analysis.wall_time import StepClock, find_spans, tail_parts
-from torchscale.features.watch.job.follow import JobFollower, Remainder, Stretch
+from torchscale.features.watch.job.follow import JobFollower, NewSteps, Remainder
 from torchscale.schema.watch.attempt import AttemptRecord, CheckpointCall
 from torchscale.schema.watch.report import JobTime, WatchedAttempt
 
@@ -39,7 +39,7 @@ class Attempt:
 
     number: int
     follower: JobFollower
-    on_steps: Callable[[StepTimes], None] = lambda _: None
+    on_steps: Callable[[JobSteps], None] = lambda _: None
     log: StepLog | None = None
     clock: StepClock | None = None
     collector: float = 0.0
@@ -54,7 +54,7 @@ class Attempt:
         while (stretch := self.follower.advance()) is not None:
             self._add(stretch)
 
-    def _add(self, stretch: Stretch) -> None:
+    def _add(self, stretch: NewSteps) -> None:
         steps = stretch.steps
         if self.log is None:
             hosts = tuple(stream.facts.host for stream in self.follower.streams.values())
@@ -134,12 +134,12 @@ class Attempt:
 
     def _origin(
         self, earlier: Sequence[AttemptRecord]
-    ) -> tuple[Origin, tuple[CheckpointCall, ...]]:
+    ) -> tuple[AttemptStart, tuple[CheckpointCall, ...]]:
         """Where it went on, and what it saved."""
         try:
             ranks = [stream.read_checkpoints() for stream in self.follower.streams.values()]
         except StoreError as error:
-            return Origin(None, error.message), ()
+            return AttemptStart(None, error.message), ()
         has_optimizer = self.follower.round is None
         origin = find_origin(ranks, earlier, has_optimizer=has_optimizer)
         return origin, _merged([save for one in ranks for save in one.saves])

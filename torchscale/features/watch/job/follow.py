@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from torchscale.analysis.exchanges.arrivals import find_arrivals
 from torchscale.analysis.exchanges.events import (
     Calls,
+    CollectiveDurations,
     CoreTime,
-    Kind,
-    Lengths,
+    MomentKind,
     Moments,
     RankEvents,
     Times,
 )
 from torchscale.analysis.exchanges.steps import (
-    StepTimes,
+    JobSteps,
     Waited,
     WaitsBy,
     step_edges,
@@ -31,9 +31,9 @@ from torchscale.catalog.backends import runs_on_device
 from torchscale.features.watch.analysis.chains import LEAST_STEPS, Chains
 from torchscale.features.watch.analysis.device_steps import device_step_times
 from torchscale.features.watch.analysis.lengths import is_compared, waits_by_length
-from torchscale.features.watch.analysis.rounds import Round, find_round
+from torchscale.features.watch.analysis.rounds import RoundStart, find_round
 from torchscale.features.watch.analysis.stages import stages_of
-from torchscale.features.watch.analysis.wall_time import Spans, find_spans
+from torchscale.features.watch.analysis.wall_time import MomentGaps, find_spans
 from torchscale.features.watch.job.stream import Names, RankStream, rank_folders
 
 _NO_TIMES: Times = np.zeros(0, np.int64)
@@ -43,7 +43,7 @@ whose ranks are so far apart has no common steps."""
 
 
 @dataclass(frozen=True)
-class Stretch:
+class NewSteps:
     """Steps that were complete on all ranks since the last look.
 
     Attributes:
@@ -53,10 +53,10 @@ class Stretch:
         spans: What of them was no step.
     """
 
-    steps: StepTimes
+    steps: JobSteps
     waited: tuple[Waited, ...]
     begin_ns: int
-    spans: Spans
+    spans: MomentGaps
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class _Held:
             self.last_seen = max(self.last_seen, int(times[-1]) if len(times) else 0)
         if len(self.events.moments.time) > _MAX_HELD:
             self.drop_before(int(self.events.moments.time[-_MAX_HELD // 2]))
-        drains = new.moments.at(Kind.DRAIN)
+        drains = new.moments.at(MomentKind.DRAIN)
         if len(drains):
             self.read_until = int(drains[-1])
         facts, time = self.stream.facts, self.events.moments.time
@@ -108,7 +108,7 @@ class _Held:
             self.read_until = int(time[-1]) if len(time) else 0
         if self.stream.settled_ns:  # lengths come later than calls
             self.read_until = min(self.read_until, self.stream.settled_ns)
-        return int((new.moments.kind <= Kind.WAIT_END).sum()) + len(new.calls)
+        return int((new.moments.kind <= MomentKind.WAIT_END).sum()) + len(new.calls)
 
     def drop_before(self, time: int) -> None:
         """Forget what is older."""
@@ -134,10 +134,12 @@ def _joined(before: RankEvents, new: RankEvents) -> RankEvents:
             (before.lengths, new.lengths),
         )
     ]
-    return RankEvents(Moments(*parts[0]), Calls(*parts[1]), CoreTime(*parts[2]), Lengths(*parts[3]))
+    return RankEvents(
+        Moments(*parts[0]), Calls(*parts[1]), CoreTime(*parts[2]), CollectiveDurations(*parts[3])
+    )
 
 
-def _columns(table: Moments | Calls | CoreTime | Lengths) -> list[NDArray[np.int64]]:
+def _columns(table: Moments | Calls | CoreTime | CollectiveDurations) -> list[NDArray[np.int64]]:
     return [getattr(table, column.name) for column in fields(table)]
 
 
@@ -160,7 +162,7 @@ class JobFollower:
         self.names = Names()
         self.steps = 0
         self.moments = 0
-        self.round: Round | None = None
+        self.round: RoundStart | None = None
         self.sends = self.compared = 0
         self._chains = Chains()
         self._waits_by: WaitsBy | None = None
@@ -215,7 +217,7 @@ class JobFollower:
             }
         )
 
-    def advance(self) -> Stretch | None:
+    def advance(self) -> NewSteps | None:
         """Read what was written since the last call; the steps that are complete on all ranks.
 
         Raises:
@@ -283,7 +285,7 @@ class JobFollower:
                 return edges
         return [self.round.edges(one.events.calls) for one in held]
 
-    def _complete_steps(self) -> Stretch | None:
+    def _complete_steps(self) -> NewSteps | None:
         held = [self._held[rank] for rank in self.ranks]
         edges = self._edges(held)
         usable = [
@@ -300,7 +302,7 @@ class JobFollower:
         self.steps += len(steps)
         for one, edge in zip(held, edges, strict=True):
             one.drop_before(int(edge[-1]))
-        return Stretch(steps, waited, int(edges[0][0]), spans)
+        return NewSteps(steps, waited, int(edges[0][0]), spans)
 
     def _waits_for_more(self, held: Sequence[_Held]) -> bool:
         """Whether the first steps are too few to tell how their collectives hang together, and
@@ -311,7 +313,7 @@ class JobFollower:
 
     def _times(
         self, held: Sequence[_Held], events: Sequence[RankEvents], edges: Sequence[Times]
-    ) -> tuple[StepTimes, tuple[Waited, ...]]:
+    ) -> tuple[JobSteps, tuple[Waited, ...]]:
         """The steps between ``edges``, and all that ranks waited for."""
         known_by = self._waits_by = self.waits_by
         if known_by is WaitsBy.CALLS:

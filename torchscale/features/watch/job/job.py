@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from torchscale.analysis.exchanges.steps import StepTimes, WaitsBy
+from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
 from torchscale.catalog.torch_versions import untested
 from torchscale.errors import TorchscaleError
 from torchscale.features.watch.analysis.goodput import with_price
@@ -69,7 +69,7 @@ class WatchedJob:
         *,
         past: Past | None = None,
         price: float | None = None,
-        on_steps: Callable[[int, StepTimes], None] = lambda *_: None,
+        on_steps: Callable[[int, JobSteps], None] = lambda *_: None,
         has_optimizer: bool = False,
     ) -> None:
         """
@@ -381,12 +381,12 @@ def _settled(log: StepLog | None) -> StepLog | None:
     return log.without(table)
 
 
-def _table(attempt: Attempt) -> StepTimes | None:
+def _table(attempt: Attempt) -> JobSteps | None:
     log = _settled(attempt.log)
     return None if log is None else log.table
 
 
-def _per_rank(attempt: Attempt, table: StepTimes) -> list[WatchedRank]:
+def _per_rank(attempt: Attempt, table: JobSteps) -> list[WatchedRank]:
     blame = table.blame.sum(axis=1)
     shares = blame / max(float(blame.sum()), 1e-12)
     by_lengths = table.waits_by is WaitsBy.LENGTHS
@@ -414,7 +414,7 @@ def _per_rank(attempt: Attempt, table: StepTimes) -> list[WatchedRank]:
     ]
 
 
-def _with_places(item: JobFinding, attempt: Attempt, table: StepTimes) -> WatchFinding:
+def _with_places(item: JobFinding, attempt: Attempt, table: JobSteps) -> WatchFinding:
     """With the lines at which the rank is longer, and the collective at which it is waited for."""
     finding = item.finding
     lines: tuple[tuple[ProgramLine, float], ...] = ()

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from torchscale.analysis.exchanges.steps import StepTimes
+from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.catalog.models import OptionValue
 from torchscale.config.script import BATCH, PRECISION, SEED, WORLD_SIZE
 from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
@@ -22,7 +22,7 @@ from torchscale.features.watch.job.run import REPORT, watching_environment
 from torchscale.features.watch.job.script_records import WATCHED, MeasuredScript
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.judge import Ending, EndingKind
+from torchscale.launch.judge import EndingKind, LaunchEnding
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import sampling
 from torchscale.launch.torchrun import LOCAL_RENDEZVOUS, Watch, flatten_logs
@@ -143,7 +143,7 @@ class _ScriptLaunch:
         self._program = Path(shlex.split(self._script.text)[0]).name
         self._budget_seconds = limits.budget_seconds
         self._measurement = ScriptMeasurement(self._cell.measurement, self._script.steps)
-        self._steps: list[StepTimes] = []
+        self._steps: list[JobSteps] = []
         self._load = HostLoadSamples()
         clock.begin()
         self._job = WatchedJob(
@@ -202,7 +202,7 @@ class _ScriptLaunch:
             with contextlib.suppress(OSError):
                 path.replace(self._directory / path.name)
 
-    def conclude(self, ending: Ending) -> Ending:
+    def conclude(self, ending: LaunchEnding) -> LaunchEnding:
         """After the end: the records of the ranks, where they were measured, else what is missing."""
         self._job.guarded(self._job.advance)
         ending = replace(ending, program=self._program, shortfall="")
@@ -228,7 +228,7 @@ class _ScriptLaunch:
         )
         measured.write(self._directory, self._cell)
 
-    def _write_report(self, ending: Ending) -> None:
+    def _write_report(self, ending: LaunchEnding) -> None:
         """``watch.json``, and no moments of the ranks any more."""
         code = None if self._is_ended else ending.exit_code
         self._job.guarded(self._job.judge)
@@ -252,7 +252,7 @@ class _ScriptLaunch:
             self._moments = self._job.moments
             self._tell()
 
-    def _take(self, attempt: int, steps: StepTimes) -> None:
+    def _take(self, attempt: int, steps: JobSteps) -> None:
         """The next steps of all ranks; of one start alone."""
         if attempt or self._measurement.ended_by is not None:
             return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from torchscale.analysis.exchanges.steps import Matrix, StepTimes, WaitsBy
+from torchscale.analysis.exchanges.steps import JobSteps, Matrix, WaitsBy
 from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
 from torchscale.features.watch.analysis.step_log import joined, part_of
 from torchscale.features.watch.job.host_load import HostLoadSamples
@@ -47,7 +47,7 @@ class MeasuredScript:
 
     task: LaunchTask
     measurement: ScriptMeasurement
-    steps: Sequence[StepTimes]
+    steps: Sequence[JobSteps]
     streams: Sequence[RankStream]
     load: HostLoadSamples
 
@@ -68,7 +68,7 @@ class MeasuredScript:
             record = self._record(table, row, stream, cell, before)
             atomic_write_model(directory / f"rank-{row}.json", record, durable=False)
 
-    def _measured(self) -> tuple[StepTimes, float]:
+    def _measured(self) -> tuple[JobSteps, float]:
         """The measured steps alone, and when the first of them began, in seconds since the
         epoch."""
         everything = joined(self.steps)
@@ -89,7 +89,7 @@ class MeasuredScript:
         by_calls = all(part.waits_by is WaitsBy.CALLS for part in self.steps)
         return on_host and by_calls and len(facts) > 1
 
-    def _samples(self, table: StepTimes, row: int) -> list[StepSample]:
+    def _samples(self, table: JobSteps, row: int) -> list[StepSample]:
         waited = float(table.wait.sum() + table.transfer.sum())
         bubble = float(table.bubble.sum())
         staged = bubble > _STAGED_SHARE * (bubble + waited)
@@ -129,7 +129,7 @@ class MeasuredScript:
         return samples
 
     def _record(
-        self, table: StepTimes, row: int, stream: RankStream, cell: TrainingCell, start: float
+        self, table: JobSteps, row: int, stream: RankStream, cell: TrainingCell, start: float
     ) -> RankRecord:
         facts, use, task = stream.facts, stream.use, self.task
         end = float(table.end_ns[-1]) * 1e-9
@@ -176,7 +176,7 @@ class MeasuredScript:
             measured_until=end,
         )
 
-    def _samples_per_step(self, table: StepTimes, cell: TrainingCell) -> tuple[int | None, str]:
+    def _samples_per_step(self, table: JobSteps, cell: TrainingCell) -> tuple[int | None, str]:
         """A rank's samples of a step, or why they are not known."""
         if cell.batch_size is None:
             return None, "the script is not told its batch size ({batch_size})"

@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from torchscale.analysis.exchanges.events import Calls, CoreTime, Lengths, Moments, RankEvents
+from torchscale.analysis.exchanges.events import (
+    Calls,
+    CollectiveDurations,
+    CoreTime,
+    Moments,
+    RankEvents,
+)
 from torchscale.errors import StoreError
 from torchscale.schema.watch.attempt import RankCheckpoints
 from torchscale.schema.watch.rank import (
@@ -191,14 +197,14 @@ class RankStream:
         kept = numbered[:, 0] >= 0
         return Calls(calls[kept, 0], calls[kept, 1], numbered[kept, 0], numbered[kept, 1])
 
-    def _measured(self, rows: NDArray[np.int64]) -> Lengths:
+    def _measured(self, rows: NDArray[np.int64]) -> CollectiveDurations:
         """The same for lengths; notes until when all are known."""
         is_mark = rows[:, 1] == _SETTLED
         self.settled_ns = max(self.settled_ns, int(rows[is_mark, 0].max(initial=0)))
         rows = rows[~is_mark]
         numbered = self._of_keys(rows[:, 1])
         kept = (numbered[:, 0] >= 0) & (rows[:, 2] > 0)
-        return Lengths(rows[kept, 0], numbered[kept, 0], rows[kept, 2])
+        return CollectiveDurations(rows[kept, 0], numbered[kept, 0], rows[kept, 2])
 
     def _of_keys(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
         """Group and collective of each key; -1 where unknown."""

@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 
-from torchscale.analysis.exchanges.steps import StepTimes
+from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.errors import StoreError
 from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
 from torchscale.features.watch.job.attempts import Attempt
@@ -25,7 +25,7 @@ from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.job.script_records import WATCHED, MeasuredScript
 from torchscale.features.watch.job.watched_program import WatchedProgram
 from torchscale.launch.collect import collect_launch
-from torchscale.launch.judge import Ending, EndingKind
+from torchscale.launch.judge import EndingKind, LaunchEnding
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.node.environment import Environment
@@ -51,9 +51,9 @@ class _AttemptSteps:
     """Steps of an attempt, and which of them are measured."""
 
     measurement: ScriptMeasurement
-    steps: list[StepTimes] = field(default_factory=list)
+    steps: list[JobSteps] = field(default_factory=list)
 
-    def take(self, steps: StepTimes) -> None:
+    def take(self, steps: JobSteps) -> None:
         if self.measurement.ended_by is None:
             self.steps.append(steps)
             self.measurement.add(steps.wall)
@@ -74,7 +74,7 @@ class WatchedRun:
         self._load = HostLoadSamples()
         self._started = clock.now()
 
-    def take(self, attempt: int, steps: StepTimes) -> None:
+    def take(self, attempt: int, steps: JobSteps) -> None:
         """The next steps of all ranks of an attempt."""
         if attempt not in self._taken:
             self._begin(attempt)
@@ -159,7 +159,7 @@ class WatchedRun:
             MeasuredScript(
                 task, taken.measurement, taken.steps, tuple(streams.values()), self._load
             ).write(directory, cell)
-        ending = Ending(
+        ending = LaunchEnding(
             EndingKind.FINISHED,
             launch.exit_code,
             "",

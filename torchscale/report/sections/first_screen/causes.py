@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchscale.analysis.diagnosis.shared import COST_FLOOR
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import Cause, shortened
+from torchscale.report.document import LostTime, shortened
 from torchscale.report.text.findings import confidence_text, finding_title
 from torchscale.report.text.labels import batch_label, short_title
 from torchscale.report.text.run_labels import device_noun
@@ -93,10 +93,10 @@ def top_groups(groups: Sequence[CauseGroup]) -> tuple[CauseGroup, ...]:
     return tuple(group for group in groups if group.largest >= COST_FLOOR)[:MAX_TOP]
 
 
-def causes(summary: RunSummary, groups: Sequence[CauseGroup]) -> tuple[Cause, ...]:
+def causes(summary: RunSummary, groups: Sequence[CauseGroup]) -> tuple[LostTime, ...]:
     """Causes for people."""
     return tuple(
-        Cause(
+        LostTime(
             title=group.title,
             cost=cost_text(group),
             cells=_cells_text(summary, group),

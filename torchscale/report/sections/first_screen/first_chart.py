@@ -8,7 +8,7 @@ import numpy as np
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import AnyChart, Chart, ChartSeries, Part, StackedChart, only_if
+from torchscale.report.document import AnyChart, BarLayer, Chart, ChartSeries, StackedChart, only_if
 from torchscale.report.sections.charts import efficiency_ends, node_boundary
 from torchscale.report.sections.first_screen.recorded import first_timeline
 from torchscale.report.sections.selection import MAX_LINES
@@ -133,7 +133,7 @@ def _phases(summary: RunSummary) -> StackedChart | None:
     ]
     shares = [_shares(phases) for _, phases in cells]
     parts = [
-        Part(name, values, style)
+        BarLayer(name, values, style)
         for style, (name, values) in enumerate(zip(_PHASES, zip(*shares, strict=True), strict=True))
         if any(values)
     ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
-from torchscale.report.document import AnyChart, Headline, Status, Tone, shortened
+from torchscale.report.document import AnyChart, Headline, QuestionAnswer, Tone, shortened
 from torchscale.report.profile_blocks import timeline_chart
 from torchscale.report.text.findings import cost_words, finding_title
 from torchscale.report.text.profile import stall_line
@@ -37,14 +37,16 @@ def recorded_headline(analyses: Sequence[ProfileAnalysis]) -> Headline:
     return Headline(f"{finding_title(worst)} costs {cost_words(worst)}{unsure}.", _tone(worst))
 
 
-def recorded_statuses(analyses: Sequence[ProfileAnalysis], anchor: str) -> tuple[Status, ...]:
+def recorded_statuses(
+    analyses: Sequence[ProfileAnalysis], anchor: str
+) -> tuple[QuestionAnswer, ...]:
     """Measured? Fits? Scales? Limited by? Certain? ``anchor`` is the section that holds the
     recordings."""
     scales = "a recording is of one device count; torchscale benchmark measures several"
     return (
         _recorded(analyses, anchor),
         _fits(analyses),
-        Status("Scales?", "not measured", scales),
+        QuestionAnswer("Scales?", "not measured", scales),
         _limited(analyses, anchor),
         _certain(analyses, anchor),
     )
@@ -70,7 +72,7 @@ def _tone(finding: Finding) -> Tone:
     return Tone.PLAIN
 
 
-def _recorded(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
+def _recorded(analyses: Sequence[ProfileAnalysis], anchor: str) -> QuestionAnswer:
     first = analyses[0]
     what = f"{plural(len(analyses), 'cell')} profiled"
     if len(analyses) == 1:
@@ -80,10 +82,10 @@ def _recorded(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
             what = f"{plural(steps, 'step')} of "
         what += f"{plural(first.world_size, 'rank')}, by {first.recorder}"
     text = f"{what}; profilers slow programs down, so no throughput is taken from it"
-    return Status("Measured?", "recorded", shortened(text), Tone.GOOD, anchor)
+    return QuestionAnswer("Measured?", "recorded", shortened(text), Tone.GOOD, anchor)
 
 
-def _fits(analyses: Sequence[ProfileAnalysis]) -> Status:
+def _fits(analyses: Sequence[ProfileAnalysis]) -> QuestionAnswer:
     peaks = [rank.peak_memory_bytes for analysis in analyses for rank in analysis.per_rank]
     known = [peak for peak in peaks if peak is not None]
     text = "the recorded steps ran; how much memory they took was not recorded (--target memory)"
@@ -92,13 +94,13 @@ def _fits(analyses: Sequence[ProfileAnalysis]) -> Status:
             f"the recorded steps ran; at most {format_bytes(max(known))} allocated at once on a "
             "rank"
         )
-    return Status("Fits?", "yes", text, Tone.GOOD)
+    return QuestionAnswer("Fits?", "yes", text, Tone.GOOD)
 
 
-def _limited(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
+def _limited(analyses: Sequence[ProfileAnalysis], anchor: str) -> QuestionAnswer:
     found = _findings(analyses)
     if not found:
-        return Status(
+        return QuestionAnswer(
             "Limited by?", "nothing found", "no rule found a bottleneck", Tone.PLAIN, anchor
         )
     worst = found[0]
@@ -106,10 +108,10 @@ def _limited(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
     text = cost_words(worst) or "cost unknown"
     if len(titles) > 1:
         text += f"; then {listed(titles[1 : _NEXT + 1])}"
-    return Status("Limited by?", titles[0], shortened(text), _tone(worst), anchor)
+    return QuestionAnswer("Limited by?", titles[0], shortened(text), _tone(worst), anchor)
 
 
-def _certain(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
+def _certain(analyses: Sequence[ProfileAnalysis], anchor: str) -> QuestionAnswer:
     reasons = list(
         dict.fromkeys(reason for analysis in analyses for reason in analysis.window.reasons)
     )
@@ -120,10 +122,10 @@ def _certain(analyses: Sequence[ProfileAnalysis], anchor: str) -> Status:
             f"less than {least} were recorded, too little to tell lasting effects from passing ones"
         )
     if reasons:
-        return Status(
+        return QuestionAnswer(
             "Certain?", "with caution", shortened("; ".join(reasons)), Tone.CAUTION, anchor
         )
-    return Status(
+    return QuestionAnswer(
         "Certain?", "yes", f"no doubts about the recording{_replayed(analyses)}", Tone.GOOD, anchor
     )
 

@@ -11,7 +11,7 @@ from torchscale.analysis.summary.machine import MachineSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.scaling import EXCELLENT, GOOD
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import Status, Tone, caution_where, shortened
+from torchscale.report.document import QuestionAnswer, Tone, caution_where, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.environment import changed_conditions
 from torchscale.report.sections.first_screen.causes import CauseGroup, cost_text
@@ -40,7 +40,7 @@ _MAX_MACHINE_ROWS = 5
 """Rows beside the first chart; the sections have all cells."""
 
 
-def statuses(summary: RunSummary, groups: Sequence[CauseGroup]) -> tuple[Status, ...]:
+def statuses(summary: RunSummary, groups: Sequence[CauseGroup]) -> tuple[QuestionAnswer, ...]:
     """Measured? Fits? Scales? Limited by? Certain? Questions that this run cannot answer are left
     out; for a run of machine cells alone, what each of them measured."""
     if profiled_only(summary):
@@ -59,13 +59,15 @@ def profiled_only(summary: RunSummary) -> bool:
     )
 
 
-def _machine(summary: RunSummary) -> list[Status]:
+def _machine(summary: RunSummary) -> list[QuestionAnswer]:
     """The link against its rated bandwidth, then the figures of the largest cell of each kind."""
     rows = []
     for verdict in (cell.verdict for cell in summary.collectives if cell.verdict is not None):
         answer, tone = _FIT[verdict.fits]
         rows.append(
-            Status("Link?", answer, shortened(verdict.text.removesuffix(".")), tone, "collectives")
+            QuestionAnswer(
+                "Link?", answer, shortened(verdict.text.removesuffix(".")), tone, "collectives"
+            )
         )
     kinds: tuple[tuple[str, Sequence[MachineSummary]], ...] = (
         ("Peak rates?", summary.hardware),
@@ -77,11 +79,13 @@ def _machine(summary: RunSummary) -> list[Status]:
         if measured:
             largest = max(measured, key=lambda cell: cell.cell.world_size)
             text = report_kind(largest.cell.kind).outcome(largest)
-            rows.append(Status(kind, "measured", shortened(text), Tone.PLAIN, _ANCHORS[kind]))
+            rows.append(
+                QuestionAnswer(kind, "measured", shortened(text), Tone.PLAIN, _ANCHORS[kind])
+            )
     return rows[:_MAX_MACHINE_ROWS]
 
 
-def _measured(summary: RunSummary) -> Status:
+def _measured(summary: RunSummary) -> QuestionAnswer:
     cells = summary.cells or summary.everything
     states = Counter(cell.state for cell in cells)
     done, total = states[State.OK], len(cells)
@@ -110,7 +114,7 @@ def _measured(summary: RunSummary) -> Status:
         answer = "nothing"
         if pending:
             answer = "not yet"
-    return Status("Measured?", answer, shortened("; ".join(parts)), tone, "cells")
+    return QuestionAnswer("Measured?", answer, shortened("; ".join(parts)), tone, "cells")
 
 
 def _launches(cells: Sequence[AnySummary]) -> str:
@@ -144,24 +148,24 @@ def _skipped(cells: Sequence[AnySummary]) -> list[str]:
     return [f"{total:,} skipped ({shortened(reason)}{more})"]
 
 
-def _fits(summary: RunSummary) -> Status:
+def _fits(summary: RunSummary) -> QuestionAnswer:
     failed = [cell for cell in summary.cells if cell.state is State.OOM]
     ran = [cell for cell in summary.measured if cell.figures is not None]
     if failed:
         smallest = min(failed, key=lambda cell: cell.cell.batch_size or 0)
         label = f"{short_title(smallest.cell)}, {batch_label(smallest.cell)}"
         text = f"{plural(len(failed), 'cell')} out of memory, the smallest: {label}"
-        return Status("Fits?", "not all", shortened(text), Tone.BAD, "cells")
+        return QuestionAnswer("Fits?", "not all", shortened(text), Tone.BAD, "cells")
     if not ran:
-        return Status("Fits?", "unknown", "no cell was measured")
+        return QuestionAnswer("Fits?", "unknown", "no cell was measured")
     fullest = max(ran, key=_peak)
     peak = _peak(fullest)
     if not peak:
-        return Status("Fits?", "yes", "no cell ran out of memory", Tone.GOOD)
+        return QuestionAnswer("Fits?", "yes", "no cell ran out of memory", Tone.GOOD)
     label = f"{short_title(fullest.cell)}, {batch_label(fullest.cell)}"
     most = f"{memory_quantity(summary).heading} up to {format_bytes(peak)}{_of_memory(summary)}"
     text = f"no cell ran out of memory; {most} ({label})"
-    return Status("Fits?", "yes", shortened(text), Tone.GOOD, "cells")
+    return QuestionAnswer("Fits?", "yes", shortened(text), Tone.GOOD, "cells")
 
 
 def _peak(cell: TrainingSummary) -> float:
@@ -179,12 +183,12 @@ def _of_memory(summary: RunSummary) -> str:
     return f" of {format_bytes(size)}"
 
 
-def _scales(summary: RunSummary) -> Status | None:
+def _scales(summary: RunSummary) -> QuestionAnswer | None:
     if not summary.measured:
         return None
     cells = at_largest_count(summary.measured)
     if not cells:
-        return Status(
+        return QuestionAnswer(
             "Scales?", "not measured", "only one device count was measured; efficiency needs two"
         )
     count, word = cells[0].cell.world_size, common_grade(cells)
@@ -199,14 +203,16 @@ def _scales(summary: RunSummary) -> Status | None:
             f"above {format_percent(EXCELLENT, 0)} is excellent, above {format_percent(GOOD, 0)} "
             "good"
         )
-        return Status("Scales?", word, shortened(f"{text}; {limits}"), GRADE_TONE[word], "scaling")
+        return QuestionAnswer(
+            "Scales?", word, shortened(f"{text}; {limits}"), GRADE_TONE[word], "scaling"
+        )
     launched_once = all(
         cell.efficiency is None or cell.efficiency.interval is None for cell in cells
     )
     why = "launches differ too much for a grade"
     if launched_once:
         why = "one launch each gives no interval"
-    return Status("Scales?", "no grade", shortened(f"{text}; {why}"), Tone.PLAIN, "scaling")
+    return QuestionAnswer("Scales?", "no grade", shortened(f"{text}; {why}"), Tone.PLAIN, "scaling")
 
 
 def _series_name(cell: TrainingSummary) -> str:
@@ -219,7 +225,7 @@ def _efficiency(cell: TrainingSummary) -> float:
     return cell.efficiency.value
 
 
-def _limited(summary: RunSummary, groups: Sequence[CauseGroup]) -> Status | None:
+def _limited(summary: RunSummary, groups: Sequence[CauseGroup]) -> QuestionAnswer | None:
     if groups:
         first, *others = groups
         text = cost_text(first) or "cost unknown"
@@ -227,15 +233,17 @@ def _limited(summary: RunSummary, groups: Sequence[CauseGroup]) -> Status | None
         if others:
             text += f"; then {listed([group.title.lower() for group in others[:2]])}"
         tone = caution_where(first.largest >= COSTLY)
-        return Status("Limited by?", first.title.lower(), shortened(text), tone, "diagnosis")
+        return QuestionAnswer(
+            "Limited by?", first.title.lower(), shortened(text), tone, "diagnosis"
+        )
     if any(cell.diagnosis is not None for cell in summary.measured):
-        return Status(
+        return QuestionAnswer(
             "Limited by?", "nothing found", "no rule found a bottleneck", Tone.PLAIN, "diagnosis"
         )
     return None
 
 
-def _certain(summary: RunSummary) -> Status | None:
+def _certain(summary: RunSummary) -> QuestionAnswer | None:
     measured = summary.measured
     if not measured:
         return None
@@ -257,7 +265,7 @@ def _certain(summary: RunSummary) -> Status | None:
         anchor = "environment"
         if not changed:
             anchor = "method"
-        return Status(
+        return QuestionAnswer(
             "Certain?", "with caution", shortened("; ".join(doubts)), Tone.CAUTION, anchor
         )
     intervals = [cell.figures.interval_factors for cell in measured if cell.figures]
@@ -265,7 +273,7 @@ def _certain(summary: RunSummary) -> Status | None:
     text = "no warnings"
     if widest is not None:
         text += f"; widest 95 % interval of throughput: {format_share_interval(1.0, widest)} of it"
-    return Status("Certain?", "yes", text, Tone.GOOD, "method")
+    return QuestionAnswer("Certain?", "yes", text, Tone.GOOD, "method")
 
 
 def _width(factors: Interval) -> float:

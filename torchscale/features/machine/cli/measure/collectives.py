@@ -20,7 +20,7 @@ from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.parameters import option
 from torchscale.cli.parsing import counts, listed
 from torchscale.cli.sweep_output import SWEEP_TERMINAL
-from torchscale.cli.workload import CountOption, DeviceOption, Workload
+from torchscale.cli.workload import CountOption, DeviceOption, WorkloadOptions
 from torchscale.errors import UsageError
 from torchscale.features.machine.collectives.terminal import print_collectives
 from torchscale.measure.nodes import NodeOptions
@@ -114,7 +114,7 @@ def collectives(
             "--proto": ("collectives.protocols", listed(protocols)),
             "--link": ("hardware.link", link),
             "--nnodes": ("launch.nodes", nodes.nodes),
-            **Workload(gpus=gpus, device=device).values(context),
+            **WorkloadOptions(gpus=gpus, device=device).values(context),
         },
     )
     experiment = load_from_options(

@@ -12,7 +12,7 @@ from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.parameters import option
 from torchscale.cli.parsing import integers, listed
 from torchscale.cli.sweep_output import SWEEP_TERMINAL
-from torchscale.cli.workload import CountOption, DeviceOption, Workload
+from torchscale.cli.workload import CountOption, DeviceOption, WorkloadOptions
 from torchscale.util.optional import optional
 
 
@@ -71,7 +71,7 @@ def hardware(
             "--size": ("hardware.matmul_sizes", integers("--size", sizes)),
             "--seconds": ("hardware.seconds", seconds),
             "--disk": ("hardware.disk_path", optional(str, disk)),
-            **Workload(gpus=gpus, device=device).values(context),
+            **WorkloadOptions(gpus=gpus, device=device).values(context),
         },
     )
     experiment = load_from_options(

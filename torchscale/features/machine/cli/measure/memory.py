@@ -19,7 +19,7 @@ from torchscale.cli.workload import (
     OptimizerOption,
     PrecisionOption,
     StrategyOption,
-    Workload,
+    WorkloadOptions,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def memory(
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
 
-    workload = Workload(
+    workload = WorkloadOptions(
         models=models or DEFAULT_MODELS,
         batch_sizes=batch_sizes or (["1"] if find_max_batch else ["8"]),
         gpus=gpus,

@@ -17,7 +17,7 @@ from torchscale.cli.options import JsonOption, config_values, known_options
 from torchscale.cli.output import TERMINAL, is_quiet, print_error, print_json, result_console
 from torchscale.cli.parameters import option
 from torchscale.cli.parsing import parse_delay, parse_seconds
-from torchscale.cli.workload import Workload
+from torchscale.cli.workload import WorkloadOptions
 from torchscale.config.choices import ProfileTarget, ToolChoice
 from torchscale.errors import UsageError
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def profile(
     context: typer.Context,
     *,
-    workload: Workload,
+    workload: WorkloadOptions,
     duration: Annotated[
         str, option("--duration -d TIME", "Record this long: 30, 30s, 2m.")
     ] = "10s",

@@ -17,12 +17,12 @@ from torchscale.features.trace.readers.columns import NameTable, join_spans
 from torchscale.features.trace.readers.kineto import categories
 from torchscale.features.trace.readers.kineto.collectives import nanoseconds
 from torchscale.features.trace.readers.kineto.forms import NO_ARGS, Event
-from torchscale.features.trace.readers.kineto.kept import GLOO_PREFIX, STEP, Kept, Process
+from torchscale.features.trace.readers.kineto.kept import GLOO_PREFIX, STEP, Kept, KeptEvents
 from torchscale.features.trace.readers.kineto.processes import device_of, label_of
 from torchscale.features.trace.readers.kineto.rank_columns import (
     Common,
     EventColumns,
-    Part,
+    SpanPiece,
     columns_by_device,
     columns_of,
 )
@@ -98,10 +98,10 @@ class ColumnBuilder:
         self._names = NameTable()
         self._codes: dict[tuple[str | int, ...], int] = {}
         self._classes: list[SpanClass] = []
-        self._hosts: dict[int, tuple[Process, int | str]] = {}
-        self._kept: list[tuple[Kept, Process]] = []
-        self._parts: list[Part] = []
-        self._processes: dict[str, Process] = {}
+        self._hosts: dict[int, tuple[KeptEvents, int | str]] = {}
+        self._kept: list[tuple[Kept, KeptEvents]] = []
+        self._parts: list[SpanPiece] = []
+        self._processes: dict[str, KeptEvents] = {}
         self._lanes: dict[str, int] = {}
         self._communicating: set[int] = set()
         self._unread_codes: dict[int, str] = {}
@@ -184,7 +184,7 @@ class ColumnBuilder:
             np.concatenate([empty, *(part[column] for part in self._parts)])
             for column in range(1, 4)
         )
-        whole = Part(spans, *rest)
+        whole = SpanPiece(spans, *rest)
         self._parts = []
         columns: list[EventColumns] = []
         common = Common(self._names.names, self._communicating, base)
@@ -194,9 +194,9 @@ class ColumnBuilder:
                 mine = whole.only(whole.process == place)
             if len(mine.spans) or process.steps or process.kernels:
                 columns += columns_by_device(process, mine, common)
-        return columns or [columns_of(Process(""), whole, common)]
+        return columns or [columns_of(KeptEvents(""), whole, common)]
 
-    def _part(self, events: list[Event], code: NDArray[np.int32]) -> Part:
+    def _part(self, events: list[Event], code: NDArray[np.int32]) -> SpanPiece:
         start = np.array([event.ts for event in events])
         length = np.array([event.dur for event in events])
         self._check_times(start + length, events)
@@ -227,7 +227,7 @@ class ColumnBuilder:
             detail=detail.astype(np.int8),
             size=np.where(kind == SpanKind.COPY, sizes, 0),
         )
-        return Part(
+        return SpanPiece(
             spans,
             external,
             np.where((device != categories.HOST) & (told >= 0), told, device),
@@ -282,11 +282,11 @@ class ColumnBuilder:
         self._unread_codes[code] = category
         return code
 
-    def _process_of(self, pid: int | str) -> Process:
+    def _process_of(self, pid: int | str) -> KeptEvents:
         """The rank that a process is of: the one of the file, unless that puts names of ranks
         before the numbers of processes."""
         label = label_of(pid)
-        return self._processes.setdefault(label, Process(label))
+        return self._processes.setdefault(label, KeptEvents(label))
 
     def _classify(self, category: str, name: str, shapes: str, pid: int | str) -> EventClass:
         process = self._process_of(pid)
@@ -355,7 +355,7 @@ class ColumnBuilder:
         place = list(self._processes).index(label_of(pid))
         return SpanClass(kind, self._names.number(name), detail, device, place)
 
-    def _keep(self, kept: Kept, process: Process, event: Event) -> None:
+    def _keep(self, kept: Kept, process: KeptEvents, event: Event) -> None:
         if kept is Kept.UNTITLED:
             self.unread[categories.UNTITLED_TASK] += bool((event.args or NO_ARGS).task_type)
         elif math.isnan(event.ts + event.dur):

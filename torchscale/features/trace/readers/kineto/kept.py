@@ -46,7 +46,7 @@ class RecordedStep(NamedTuple):
 
 
 @dataclass
-class Process:
+class KeptEvents:
     """Events of one rank that are kept one by one.
 
     Attributes:

@@ -17,7 +17,7 @@ from torchscale.features.trace.readers.columns import (
 )
 from torchscale.features.trace.readers.kineto.categories import HOST
 from torchscale.features.trace.readers.kineto.collectives import gloo_rows, interval, kernel_rows
-from torchscale.features.trace.readers.kineto.kept import CPU, CUDA, Process
+from torchscale.features.trace.readers.kineto.kept import CPU, CUDA, KeptEvents
 from torchscale.features.trace.readers.kineto.launched import launched_by_operators, launched_rows
 from torchscale.features.trace.readers.kineto.processes import main_devices
 from torchscale.features.trace.span import CollectiveSpans, SpanKind, Spans, Steps
@@ -47,7 +47,7 @@ class EventColumns:
     peak_bytes: int | None
 
 
-class Part(NamedTuple):
+class SpanPiece(NamedTuple):
     """Spans of a piece of the file, with what is not kept of each: the "External id" that
     operators and kernels share, the device, and the place of the process."""
 
@@ -56,10 +56,10 @@ class Part(NamedTuple):
     device: NDArray[np.int64]
     process: NDArray[np.int64]
 
-    def only(self, chosen: NDArray[np.bool_]) -> Part:
+    def only(self, chosen: NDArray[np.bool_]) -> SpanPiece:
         """The spans that are chosen."""
         rest = (column[chosen] for column in self[1:])
-        return Part(self.spans.only(chosen), *rest)
+        return SpanPiece(self.spans.only(chosen), *rest)
 
 
 class Common(NamedTuple):
@@ -76,7 +76,9 @@ class Common(NamedTuple):
     base: int
 
 
-def columns_by_device(process: Process, part: Part, common: Common) -> Iterator[EventColumns]:
+def columns_by_device(
+    process: KeptEvents, part: SpanPiece, common: Common
+) -> Iterator[EventColumns]:
     """A rank's columns; a process that worked on several devices becomes one rank a device."""
     devices = main_devices(part.spans, part.device, process.kernels)
     if len(devices) < 2:
@@ -90,7 +92,7 @@ def columns_by_device(process: Process, part: Part, common: Common) -> Iterator[
 
 
 def columns_of(
-    process: Process, part: Part, common: Common, device: int | None = None
+    process: KeptEvents, part: SpanPiece, common: Common, device: int | None = None
 ) -> EventColumns:
     """The columns of a rank, or of one of its devices."""
     names, _, base = common
@@ -126,7 +128,7 @@ def columns_of(
     )
 
 
-def _operators(process: Process, part: Part, common: Common) -> dict[int, str]:
+def _operators(process: KeptEvents, part: SpanPiece, common: Common) -> dict[int, str]:
     """Calls of operators that communicate, by their "External id"."""
     operators = {call.args.external: call.op for call in process.calls}
     if common.communicating:

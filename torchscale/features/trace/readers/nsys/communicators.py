@@ -44,7 +44,7 @@ class NcclSpan:
 
 
 @dataclass(frozen=True)
-class Process:
+class ExportedRank:
     """A rank as its export tells of it.
 
     Attributes:
@@ -61,7 +61,7 @@ class Process:
 class Communicators:
     """Which ranks use each communicator."""
 
-    def __init__(self, processes: Sequence[Process]) -> None:
+    def __init__(self, processes: Sequence[ExportedRank]) -> None:
         members: dict[int, set[int]] = defaultdict(set)
         for process in processes:
             for span in process.communication:
@@ -83,7 +83,7 @@ class Communicators:
             "sizes and process groups are not known; export the .nsys-rep with --include-blobs=true"
         ]
 
-    def trace(self, process: Process) -> RankTrace:
+    def trace(self, process: ExportedRank) -> RankTrace:
         """The rank with its collectives."""
         if not process.communication:
             return process.trace

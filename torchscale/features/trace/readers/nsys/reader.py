@@ -31,7 +31,11 @@ from torchscale.features.trace.readers.nsys.columns import (
     renumber,
     spans_of,
 )
-from torchscale.features.trace.readers.nsys.communicators import Communicators, NcclSpan, Process
+from torchscale.features.trace.readers.nsys.communicators import (
+    Communicators,
+    ExportedRank,
+    NcclSpan,
+)
 from torchscale.features.trace.readers.nsys.database import AGAIN, Database, open_database
 from torchscale.features.trace.readers.nsys.launches import Launches, copy_collectives, steps_at
 from torchscale.features.trace.readers.nsys.nvtx import PID_UNIT, NvtxEvents, NvtxRange
@@ -90,7 +94,7 @@ def read_nsys(paths: Sequence[Path]) -> tuple[tuple[RankTrace, ...], tuple[str, 
         TraceError: a file is not an export of nsys or is damaged, or neither a kernel nor a marked
             rank was recorded.
     """
-    processes: list[Process] = []
+    processes: list[ExportedRank] = []
     notes: list[str] = []
     for path in paths:
         found, about = read_export(path)
@@ -99,7 +103,7 @@ def read_nsys(paths: Sequence[Path]) -> tuple[tuple[RankTrace, ...], tuple[str, 
     return ranks_of_run(processes, notes)
 
 
-def read_export(path: Path) -> tuple[list[Process], list[str]]:
+def read_export(path: Path) -> tuple[list[ExportedRank], list[str]]:
     """The processes of one export, and notes on them.
 
     Raises:
@@ -110,7 +114,7 @@ def read_export(path: Path) -> tuple[list[Process], list[str]]:
 
 
 def ranks_of_run(
-    processes: list[Process], notes: list[str]
+    processes: list[ExportedRank], notes: list[str]
 ) -> tuple[tuple[RankTrace, ...], tuple[str, ...]]:
     """The ranks of all exports of a run, with the collectives of their communicators, and notes."""
     processes = _numbered_through(processes)
@@ -119,7 +123,7 @@ def ranks_of_run(
     return tuple(communicators.trace(process) for process in processes), told
 
 
-def _numbered_through(processes: list[Process]) -> list[Process]:
+def _numbered_through(processes: list[ExportedRank]) -> list[ExportedRank]:
     """Ranks of several nodes whose exports do not name them, in the order of the files."""
     numbers = [process.trace.rank for process in processes]
     sources = {process.trace.source for process in processes}
@@ -166,7 +170,7 @@ class _Export:
         self._database, self._path = database, path
         self._nvtx = NvtxEvents(database, path)
 
-    def processes(self) -> tuple[list[Process], list[str]]:
+    def processes(self) -> tuple[list[ExportedRank], list[str]]:
         """The ranks, and notes on who they are.
 
         Raises:
@@ -292,7 +296,7 @@ class _Export:
             return f"; nsys says: {' '.join(str(text)[:_MAX_MESSAGE].split())}"
         return ""
 
-    def _device_rank(self, identity: _Identity) -> Process:
+    def _device_rank(self, identity: _Identity) -> ExportedRank:
         """A rank by its kernels."""
         pid, names = identity.pid, self._names
         numbers = {identifier: index for index, identifier in enumerate(names)}
@@ -340,9 +344,11 @@ class _Export:
             collectives=make_collectives(()),
             steps=steps,
         )
-        return Process(trace, tuple(communication), bool(nccl_calls) and self._nvtx.lacks_payloads)
+        return ExportedRank(
+            trace, tuple(communication), bool(nccl_calls) and self._nvtx.lacks_payloads
+        )
 
-    def _host_rank(self, identity: _Identity) -> Process:
+    def _host_rank(self, identity: _Identity) -> ExportedRank:
         """A CPU rank, by what the worker marks: phases of its steps, gloo's collectives, waits for
         data."""
         pid, names = identity.pid, NameTable()
@@ -386,7 +392,7 @@ class _Export:
             collectives=make_collectives(rows),
             steps=steps,
         )
-        return Process(trace)
+        return ExportedRank(trace)
 
     def _on_clock(self, item: NvtxRange) -> NvtxRange:
         """The range with its times in nanoseconds since the epoch."""

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from torchscale.features.trace.readers.nsys.communicators import NcclSpan, Process
+from torchscale.features.trace.readers.nsys.communicators import ExportedRank, NcclSpan
 from torchscale.features.trace.readers.nsys.nccl import NcclCall
 from torchscale.features.trace.readers.stored import Shelf, load_rank, store_rank
 
 _NO_CALL = -1
 
 
-def store_process(process: Process, directory: Path, number: int) -> None:
+def store_process(process: ExportedRank, directory: Path, number: int) -> None:
     """Write a process to files.
 
     Raises:
@@ -50,13 +50,13 @@ def store_process(process: Process, directory: Path, number: int) -> None:
     (directory / f"{number}.nccl.json").write_text(json.dumps(described))
 
 
-def load_process(directory: Path, number: int, shelf: Shelf, names: dict[str, str]) -> Process:
+def load_process(directory: Path, number: int, shelf: Shelf, names: dict[str, str]) -> ExportedRank:
     """A process whose spans stay in files for as long as the directory is there; arguments as of
     :func:`~torchscale.features.trace.readers.stored.load_rank`."""
     described = json.loads((directory / f"{number}.nccl.json").read_text())
     calls: list[NcclCall | None] = [*(NcclCall(*call) for call in described["calls"]), None]
     rows = np.load(directory / f"{number}.nccl.npy", allow_pickle=False).tolist()
-    return Process(
+    return ExportedRank(
         load_rank(directory, number, shelf, names),
         tuple(_spans(rows, described["names"], calls)),
         described["lacks_payloads"],

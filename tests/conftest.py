@@ -84,7 +84,11 @@ CHROMIUM_ARGUMENTS = [
 
 FORKED = tuple(
     HERE / name
-    for name in ("cli", "integration", "launch", "measure", "nodes", "tune", "worker/machine")
+    for name in (
+        *("cli", "integration", "launch", "measure", "worker/machine"),
+        *("features/cluster/nodes", "features/decide/tune", "features/machine"),
+        *("features/validate/fleet", "features/validate/run"),
+    )
 )
 """Here, the program and its launches are forks of a process that has imported torch
 (``tests/zygote.py``), in slow tests that are not marked as ``real``."""

@@ -16,8 +16,8 @@ from enum import Enum
 from itertools import compress
 
 from torchscale.analysis.stats.ratios import LogRatio
-from torchscale.analysis.summary.machine_speed import SpeedGap, speed_gap
 from torchscale.config.choices import Metric
+from torchscale.features.compare.analysis.machine_speed import SpeedGap, speed_gap
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LaunchFigures
 

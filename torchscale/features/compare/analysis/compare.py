@@ -20,15 +20,15 @@ from torchscale.analysis.stats.ratios import (
     ratio_to_median,
 )
 from torchscale.analysis.stats.sessions import session_noise, with_session_noise
-from torchscale.analysis.summary.conditions import (
+from torchscale.analysis.summary.conditions import session_numbers
+from torchscale.config.choices import MatchKey, Metric
+from torchscale.features.compare.analysis.bounds import Bounds, RatioOf, Values, possible_bounds
+from torchscale.features.compare.analysis.disturbances import (
     disturbances,
     disturbed_launches,
     is_same_machine,
-    session_numbers,
     unequal_conditions,
 )
-from torchscale.config.choices import MatchKey, Metric
-from torchscale.features.compare.analysis.bounds import Bounds, RatioOf, Values, possible_bounds
 from torchscale.features.compare.analysis.matching import match_cells
 from torchscale.features.compare.analysis.pair import (
     HEADLINES,

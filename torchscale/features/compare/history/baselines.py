@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from torchscale.analysis.summary.conditions import flagged_conditions
 from torchscale.errors import UsageError
+from torchscale.features.compare.analysis.disturbances import flagged_conditions
 from torchscale.features.compare.analysis.matching import workload_key
 from torchscale.features.compare.analysis.pair import MIN_LAUNCHES
 from torchscale.features.compare.history.entry import history_entry

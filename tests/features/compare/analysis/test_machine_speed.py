@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchscale.analysis.summary.machine_speed import speed_gap
+from torchscale.features.compare.analysis.machine_speed import speed_gap
 from torchscale.schema.run.result_set import LaunchFigures
 
 

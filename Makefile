@@ -1,5 +1,6 @@
 # make demo     set up, then validate, benchmark and report on benchmark_config.yaml
-# make test     set up, then lint, types, import contracts and all tests
+# make test     set up, then lint, types, import contracts and all tests that need no system beside the package
+# make test-systems  tests with Nsight Systems, Slurm, pods and a browser, and those on further Pythons
 # make fast     lint, types, import contracts and the tests that start no process and need no torch
 # make fix      apply the fixes that ruff knows, and format the code
 # make pythons  tests of the core on the oldest and the newest further Python of this machine
@@ -18,12 +19,13 @@ NSIGHT := 2023.4
 SAMPLE := 15
 # One more than there are cores: many tests wait for processes to start, or for one to hang.
 WORKERS ?= $(shell expr $$(nproc) + 1)
+SIDE_BY_SIDE = -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 # Tests start hundreds of processes that import the same modules: Python keeps what it compiled for the first.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fast fix lint types contracts nsight unit unit-fast unit-quiet pythons torches mutants corpus campaign faults site clean
+.PHONY: help install demo test test-systems fast fix lint types contracts nsight unit unit-fast unit-quiet unit-systems pythons torches mutants corpus campaign faults site clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -46,12 +48,15 @@ demo: install
 	$(BIN)/torchscale benchmark benchmark_config.yaml --output-dir $(DEMO)
 	$(BIN)/torchscale report $(DEMO) --format html --format pdf
 
-# What is soon done comes first, beside the download of the profiler. Type checks, and after them the tests on other
-# Pythons, run beside the tests, which often wait, but not beside those that judge times.
+# What is soon done comes first. Type checks run beside the tests, which often wait, but not beside those that judge
+# times.
 test: $(VENV)/.installed-dev
-	$(MAKE) --jobs=3 lint contracts nsight
-	$(MAKE) --jobs=2 types unit pythons
+	$(MAKE) --jobs=2 lint contracts
+	$(MAKE) --jobs=2 types unit
 	$(MAKE) unit-quiet
+
+test-systems: $(VENV)/.installed-dev nsight
+	$(MAKE) --jobs=2 unit-systems pythons
 
 fast: $(VENV)/.installed-dev
 	$(MAKE) --jobs=4 --output-sync=target lint types contracts unit-fast
@@ -72,8 +77,11 @@ contracts: $(VENV)/.installed-dev
 
 # Long tests come first, and tests that share a launch go to one worker (tests/conftest.py). In CI, tests that fail run
 # once more.
-unit: $(VENV)/.installed-dev nsight
-	$(BIN)/python scripts/once_more.py -n $(WORKERS) --dist loadscope --no-loadscope-reorder -m "not quiet"
+unit: $(VENV)/.installed-dev
+	$(BIN)/python scripts/once_more.py $(SIDE_BY_SIDE) -m "not quiet and not systems"
+
+unit-systems: $(VENV)/.installed-dev nsight
+	$(BIN)/python scripts/once_more.py $(SIDE_BY_SIDE) -m systems
 
 unit-fast: $(VENV)/.installed-dev
 	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow" --ignore=tests/worker --ignore=tests/integration
@@ -137,7 +145,7 @@ campaign: $(VENV)/.installed-dev
 	for version in 2022.4 2023.4 2024.2; do sh scripts/nsight-systems.sh $$version; done
 	$(BIN)/python benchmarks/nsys_recordings.py --kineto
 	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest -m "slow and not quiet"
-	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest tests/config/test_fuzz.py tests/features/trace/readers/test_fuzz.py tests/store/test_damaged_files.py
+	TORCHSCALE_CAMPAIGN=1 $(BIN)/pytest tests/config/test_fuzz.py tests/features/trace/readers/test_fuzz.py tests/store/test_damaged_files.py tests/scripts
 
 # Every fault of the table, and the table (build/faults.md): about half an hour.
 faults: $(VENV)/.installed-dev

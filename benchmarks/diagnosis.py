@@ -46,7 +46,8 @@ from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import Ending, EndingKind
 from torchscale.launch.machine import detect_machine
-from torchscale.launch.torchrun import run_launch, torchrun_command, worker_environment
+from torchscale.launch.run import run_launch
+from torchscale.launch.torchrun import torchrun_command, worker_environment
 from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord, payload

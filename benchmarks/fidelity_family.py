@@ -36,7 +36,7 @@ from torchscale.analysis.diagnosis.rules_device import KEEPING
 from torchscale.config.experiment import Experiment
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
 from torchscale.launch.machine import detect_machine
-from torchscale.launch.torchrun import run_launch
+from torchscale.launch.run import run_launch
 from torchscale.plan.expand import make_plan
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.state import State

@@ -25,7 +25,7 @@ from fidelity import describe
 from torchscale.config.experiment import Experiment
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.machine import detect_machine
-from torchscale.launch.torchrun import run_launch
+from torchscale.launch.run import run_launch
 from torchscale.plan.expand import Plan, make_plan
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.state import State

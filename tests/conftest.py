@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.campaign import FAULT, FAULT_TABLE, WHOLE, fault_table, markdown_fault_table
+from tests.zygote import Zygote
 from torchscale.util.gc import gc_paused
 
 if TYPE_CHECKING:
@@ -47,17 +49,27 @@ for _number, _handler in (
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
 SLOW_FIXTURES = {"browser"}
+SYSTEMS = tuple(
+    HERE / "integration" / f"test_{name}.py" for name in ("health_program", "nsys", "pods", "slurm")
+)
+"""Their tests need a system beside the package, as do those with a fixture of
+:data:`SYSTEM_FIXTURES`; ``make test`` leaves them to ``make test-systems``."""
+SYSTEM_FIXTURES = {"browser"}
+OF_CI = ("code_figures", "once_more", "pythons", "torches")
+"""Scripts that CI relies on: the tests of all others run in ``make campaign`` alone."""
 ONE_BY_ONE = "tests/integration/"
 """Tests here take long and share nothing."""
 _FORKS = "forked ranks"
 SHARED = {
+    "tests/integration/test_own_scripts.py": "a script's run",
     "tests/worker/machine/test_collective_operations.py": _FORKS,
     "tests/worker/parallel/test_correctness.py": _FORKS,
     "tests/worker/parallel/test_ddp.py": _FORKS,
     "tests/worker/parallel/test_gradients.py": _FORKS,
     "tests/worker/watch/test_checkpoints.py": _FORKS,
 }
-"""Files that share the process that forks their ranks (``tests/worker/forks.py``)."""
+"""Files that share the process that forks their ranks (``tests/worker/forks.py``), or whose tests
+read one run."""
 pytest_plugins = ["tests.fake_launches"]
 CHROMIUM = "/usr/bin/chromium"
 CHROMIUM_ARGUMENTS = [
@@ -70,13 +82,26 @@ CHROMIUM_ARGUMENTS = [
     "--disable-sync",
 ]
 
+FORKED = tuple(
+    HERE / name
+    for name in ("cli", "integration", "launch", "measure", "nodes", "tune", "worker/machine")
+)
+"""Here, the program and its launches are forks of a process that has imported torch
+(``tests/zygote.py``), in slow tests that are not marked as ``real``."""
+_zygote = Zygote()
+
 _guarded_test = ""
 """Id of the test that runs now and may start no interpreter; empty where it may."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only a campaign runs. Mark as slow what its directory or its fixtures make
-    slow, and run that first: then no worker is left with a long test when the others are done."""
+    """Mark what needs a system or is slow by its place or its fixtures, and leave out what only a
+    campaign runs. What is slow runs first: then no worker is left with a long test when the others
+    are done."""
+    for item in items:
+        name = item.path.stem.removeprefix("test_")
+        if item.path.parent == HERE / "scripts" and name not in OF_CI:
+            item.add_marker(pytest.mark.campaign)
     if not WHOLE:
         left_out = [item for item in items if item.get_closest_marker("campaign")]
         config.hook.pytest_deselected(items=left_out)
@@ -87,9 +112,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         )
         if "record_property" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.faults)
-        if item.get_closest_marker("quiet") and not in_slow_directory:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        needs_system = item.path in SYSTEMS or bool(SYSTEM_FIXTURES & fixtures)
+        if needs_system:
+            item.add_marker(pytest.mark.systems)
+        if item.get_closest_marker("quiet") and (not in_slow_directory or needs_system):
             raise pytest.UsageError(f"{item.nodeid}: `make unit-quiet` does not collect it there")
-        if in_slow_directory or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+        if in_slow_directory or SLOW_FIXTURES & fixtures:
             item.add_marker(pytest.mark.slow)
     items.sort(
         key=lambda item: (
@@ -125,7 +154,7 @@ class _ByFile(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return nodeid if path.startswith(ONE_BY_ONE) else SHARED.get(path, path)
+        return SHARED.get(path, nodeid if path.startswith(ONE_BY_ONE) else path)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByFile | None:
@@ -149,9 +178,23 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     global _guarded_test  # noqa: PLW0603 - an audit hook takes no argument of ours and cannot be removed
     _guarded_test = "" if item.get_closest_marker("slow") else item.nodeid
     try:
-        return (yield)
+        with _zygote.serving() if _may_fork(item) else nullcontext():
+            return (yield)
     finally:
         _guarded_test = ""
+
+
+def _may_fork(item: pytest.Item) -> bool:
+    """Whether what the test starts may be forks. What is judged by its times is started, and so is
+    all in a campaign, which takes hours anyway."""
+    marks = {mark.name for mark in item.iter_markers()}
+    in_place = any(item.path.is_relative_to(directory) for directory in FORKED)
+    return in_place and "slow" in marks and not marks & {"real", "quiet"} and not WHOLE
+
+
+def pytest_unconfigure() -> None:
+    """End what the tests of this process shared."""
+    _zygote.end()
 
 
 def _refuse_interpreters(event: str, arguments: tuple[Any, ...]) -> None:

@@ -25,7 +25,7 @@ from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 
 FIRST_NIGHT = datetime(2026, 1, 1, 3, tzinfo=timezone.utc)
-THROUGHPUT = MetricKey.from_text("throughput")
+THROUGHPUT = MetricKey.model_validate("throughput")
 
 
 def night(number: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 from tests.campaign import cases
 
 DEFAULT = "2023.4"
-"""Fetched for every `make test` (Makefile): of a stable release, so that it stays in the archive
+"""Fetched for every `make test-systems` (Makefile): of a stable release, so that it stays in the archive
 for years."""
 VERSIONS = cases([DEFAULT], ["2022.4", "2024.2"])
 

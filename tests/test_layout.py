@@ -83,7 +83,7 @@ TESTED_BY: dict[str, str] = {
     "report/formats/html.py": "report/test_build.py",
     "report/sections/environment.py": "report/test_build.py",
     "report/sections/first_screen/failures.py": "report/sections/first_screen/test_causes.py",
-    "report/sections/profiles.py": "features/trace/test_document.py",
+    "report/profile_blocks.py": "features/trace/test_document.py",
     "report/sections/scaling.py": "report/formats/test_markdown.py",
     "features/machine/text.py": "report/test_machine.py",
     "report/text/profile.py": "features/trace/test_document.py",

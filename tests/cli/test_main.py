@@ -14,6 +14,8 @@ import pytest
 from tests.cli.program import torchscale
 from torchscale.cli import main
 
+pytestmark = pytest.mark.real
+
 
 @pytest.mark.parametrize(
     "arguments",

@@ -6,6 +6,8 @@ end what came of it. What holds up or breaks the program alone is no case here.
 
 from __future__ import annotations
 
+import dataclasses
+
 from .guests import Guest
 
 TRAIN = r'''
@@ -1422,10 +1424,25 @@ _IN_CAMPAIGN = (
     *("the first import of torch fails", "optimizers of its own", "leaves by _exit"),
 )
 """Programs with torch that are like others here: two imports of torch take six seconds of a core."""
+_REAL = (
+    *("facts once torch is there", "executes itself again", "own sitecustomize and usercustomize"),
+    *(
+        "asks for torch before it imports it",
+        "wraps the finders",
+        "loads torch in a way of its own",
+    ),
+    *("has a list of finders of its own", "the first import of torch fails"),
+    *("reloads what depends on torch", "functions as they are seen", "pickles and copies"),
+    *("closes all descriptors", "has no descriptor left", "does without garbage collection"),
+    *("traces itself", "waits for all its threads", "has no memory left before its first step"),
+)
+"""Programs that look at how they were started and what they import, or at all that a process has:
+also by themselves they are started as users do."""
+TORCH = [dataclasses.replace(guest, is_real=guest.name in _REAL) for guest in TORCH_GUESTS]
 ALWAYS = [
-    *(guest for guest in TORCH_GUESTS if guest.name not in _IN_CAMPAIGN),
+    *(guest for guest in TORCH if guest.name not in _IN_CAMPAIGN),
     *START_GUESTS,
     *EXIT_GUESTS,
     *SIGNAL_GUESTS,
 ]
-CAMPAIGN = [*(guest for guest in TORCH_GUESTS if guest.name in _IN_CAMPAIGN), *CAMPAIGN_GUESTS]
+CAMPAIGN = [*(guest for guest in TORCH if guest.name in _IN_CAMPAIGN), *CAMPAIGN_GUESTS]

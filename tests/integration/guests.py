@@ -17,6 +17,8 @@ from typing import Any
 
 import psutil
 
+from tests.zygote import led_by_a_shell
+
 SITE = Path(__file__).parents[2] / "torchscale" / "worker" / "watch" / "site"
 BOUND_SECONDS = 60.0
 """A program takes less than five seconds; one that does not end has been held up."""
@@ -62,6 +64,8 @@ class Guest:
             folder of the run.
         prints_report: Whether what it says on standard output is followed by the report.
         hides_errors: Whether standard error is not to be had.
+        is_real: Whether it has to be started also where it runs by itself, being about how it
+            starts or what it imports.
     """
 
     name: str
@@ -77,6 +81,15 @@ class Guest:
     mounts: str = ""
     prints_report: bool = False
     hides_errors: bool = False
+    is_real: bool = False
+
+    @property
+    def can_be_forked(self) -> bool:
+        """Whether by itself it is worth a fork of a process that has imported torch, and can be
+        one: a light program imports nothing, and one that looks at how it was started, or at what
+        it imports, has to be started."""
+        further = (self.flags, self.before, self.around, self.mounts)
+        return self.source.count("train(") > 1 and not any(further) and not self.is_real
 
 
 @dataclass(frozen=True)
@@ -141,6 +154,9 @@ def _run(guest: Guest, watch: list[str], here: Path, kept: Path) -> Seen:
         path.write_text(text)
     argv: list[str | bytes] = [sys.executable, "-c", _LEADER, *_mounted(guest, here), *guest.before]
     argv += [*watch, *guest.around, sys.executable, *guest.flags, "train.py", *guest.arguments]
+    prepare = None
+    if not watch and guest.can_be_forked:
+        argv, prepare = [sys.executable, "train.py", *guest.arguments], led_by_a_shell
     process = subprocess.Popen(
         argv,
         cwd=here,
@@ -151,6 +167,7 @@ def _run(guest: Guest, watch: list[str], here: Path, kept: Path) -> Seen:
         text=True,
         errors="backslashreplace",
         start_new_session=True,
+        preexec_fn=prepare,  # noqa: PLW1509 - never called
     )
     try:
         output, errors = process.communicate(STDIN, timeout=BOUND_SECONDS)

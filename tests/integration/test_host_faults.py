@@ -20,7 +20,7 @@ from tests.store.test_run_folder import measured
 from .conftest import CATALOGUED, FAST, Program
 from .faults import Done, Fault, can_unshare, exit_code, injected
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.real]
 
 CGROUP = Path("/sys/fs/cgroup/memory")
 MARKDOWN = ("report", "results/run", "--format", "md", "--output", "out.md")

@@ -96,6 +96,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.real
 def test_models_that_do_things_to_their_process(
     program: Program, record_property: Callable[[str, object], None]
 ) -> None:

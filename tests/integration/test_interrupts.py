@@ -17,7 +17,7 @@ from tests.store.test_run_folder import measured
 
 from .conftest import Program
 
-pytestmark = [pytest.mark.integration, pytest.mark.faults]
+pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.real]
 
 ENDED_SECONDS = 20.0
 MOMENTS = 12 if WHOLE else 2

@@ -51,6 +51,7 @@ def wait_for_file(directory: Path, pattern: str, process: subprocess.Popen[str])
         ],
     ),
 )
+@pytest.mark.real
 def test_killed_at_random_moments_and_resumed(
     program: Program, isolation: str, sweep: str, record_property: Callable[[str, object], None]
 ) -> None:
@@ -71,6 +72,7 @@ def test_killed_at_random_moments_and_resumed(
 @pytest.mark.parametrize(
     ("presses", "isolation"), cases([(2, "cell")], [(1, "cell"), (1, "group"), (2, "group")])
 )
+@pytest.mark.real
 def test_ctrl_c(
     program: Program, presses: int, isolation: str, record_property: Callable[[str, object], None]
 ) -> None:
@@ -204,6 +206,7 @@ def test_two_sweeps_in_one_folder_and_the_end_of_the_first(
     assert program.leftovers() == []
 
 
+@pytest.mark.real
 def test_ctrl_c_before_anything_runs(program: Program) -> None:
     process = program.start("validate")
     started = psutil.Process(process.pid)

@@ -124,6 +124,7 @@ def test_what_the_driver_does_not_answer_is_absent_and_unknown_gpus_are_left_out
 
 
 @pytest.mark.slow
+@pytest.mark.real
 def test_the_sampler_reads_while_it_lasts_and_leaves_no_process(tmp_path: Path) -> None:
     began = time.time()
     with sampling(tmp_path, 0.1, ()):

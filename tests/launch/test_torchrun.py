@@ -20,7 +20,8 @@ from tests.integration.conftest import MODELS
 from torchscale.features.watch.hang.evidence import read_facts
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import EndingKind
-from torchscale.launch.torchrun import Watch, run_launch, torchrun_command, worker_environment
+from torchscale.launch.run import run_launch
+from torchscale.launch.torchrun import Watch, torchrun_command, worker_environment
 from torchscale.plan.expand import make_plan
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.record import LaunchRecord
@@ -133,6 +134,7 @@ def two_ranks(
     return directory, launch(directory, 2, heard.append), heard
 
 
+@pytest.mark.real
 def test_a_real_launch_of_two_ranks(two_ranks: tuple[Path, LaunchRecord, list[Progress]]) -> None:
     directory, record, heard = two_ranks
     assert record.state is State.OK, record.log_tail
@@ -203,6 +205,7 @@ def test_all_ranks_measure_the_same_batches(
     assert first.batches.total_seconds == pytest.approx(second.batches.total_seconds, rel=0.5)
 
 
+@pytest.mark.real
 def test_memory_is_the_models_and_not_that_of_the_libraries_it_needs(
     two_ranks: tuple[Path, LaunchRecord, list[Progress]],
 ) -> None:
@@ -287,6 +290,7 @@ def test_epochs_bound_a_run_of_one_rank_without_process_group_or_step_log(
     ]
 
 
+@pytest.mark.real
 def test_torchrun_that_is_asked_to_end_is_killed_and_takes_its_ranks_along(tmp_path: Path) -> None:
     """As a batch system does before it takes the node away."""
     ranks: list[psutil.Process] = []

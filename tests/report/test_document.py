@@ -10,6 +10,7 @@ from torchscale.report.document import (
     TableValue,
     Tone,
     caution_where,
+    chart_name,
     only_if,
     optional_text,
     optional_value,
@@ -44,3 +45,11 @@ def test_a_column_whose_rows_agree_moves_to_the_caption() -> None:
     compact = Table("Cells", columns, rows).compact()
     assert compact.caption == "Cells (setting ddp)"
     assert [column.title for column in compact.columns] == ["model"]
+
+
+def test_names_of_charts_that_begin_alike_differ() -> None:
+    long = "a model of many words " * 10
+    assert chart_name("scaling", "ResNet-50, bf16") == "scaling-resnet-50-bf16"
+    first, second = chart_name("scaling", f"{long}1"), chart_name("scaling", f"{long}2")
+    assert first != second
+    assert len(first) == len(second) <= 80

@@ -52,8 +52,6 @@ class ModelFacts:
         options: Option name → default; ``image_size`` in pixels, ``sequence_length`` in tokens.
         splits: Ways in which it can be split.
         heads: Number of heads that tensor parallelism splits, where no option sets it.
-        active_parameters: Of a model with experts, what a token is computed with: all but the
-            experts that it does not go to; ``None`` for other models.
     """
 
     name: str
@@ -65,7 +63,6 @@ class ModelFacts:
     options: Mapping[str, OptionValue]
     splits: frozenset[str] = frozenset()
     heads: int | None = None
-    active_parameters: int | None = None
 
 
 def _image(name: str, title: str, family: str, counts: tuple[int, int], *shape: int) -> ModelFacts:
@@ -129,7 +126,6 @@ def _moe(name: str, title: str, **shape: int) -> ModelFacts:
         InputKind.TOKENS,
         MappingProxyType(options),
         frozenset({EXPERT, CONTEXT, TENSOR, PIPELINE}),
-        active_parameters=sizes.active_parameters,
     )
 
 

@@ -3,9 +3,8 @@ name."""
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
@@ -18,6 +17,7 @@ from torchscale.config.other_names import OTHER_KEYS, SAME_PRECISIONS
 from torchscale.config.strategy import STRATEGIES
 from torchscale.config.yaml_reader import Data, KeyPath
 from torchscale.util.units import parse_duration
+from torchscale.util.words import did_you_mean, folded
 
 EXPONENTIAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]{1,2}")
 """A number that YAML may read as text."""
@@ -66,16 +66,6 @@ def explain(error: ValidationError, data: Data) -> list[tuple[KeyPath, str]]:
     return problems
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` or nothing. Capitals, ``-`` and ``_`` make no difference, nor dashes
-    in front."""
-    folded = {_folded(name): name for name in known}
-    near = difflib.get_close_matches(_folded(word), folded, n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean {folded[near[0]]!r}?"
-    return ""
-
-
 def unknown_model(name: str) -> str:
     """What an unknown model's error says: the name, and the nearest one or where they are listed."""
     near = _as_list(name) or did_you_mean(name, MODELS)
@@ -90,7 +80,7 @@ def nearest_key(dotted_key: str, siblings: Collection[str]) -> str:
     key = dotted_key.rpartition(".")[2]
     for dotted in dotted_keys():
         name = dotted.rpartition(".")[2]
-        if _folded(name) == _folded(key) and name not in siblings:
+        if folded(name) == folded(key) and name not in siblings:
             return f"; did you mean {dotted!r}?"
     return did_you_mean(key, siblings)
 
@@ -115,10 +105,6 @@ def _written(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return repr(value)
-
-
-def _folded(word: str) -> str:
-    return word.casefold().replace("_", "-").lstrip("-")
 
 
 def keys_of(path: KeyPath, data: Data = None) -> list[str]:

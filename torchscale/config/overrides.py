@@ -8,13 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchscale.config.messages import (
-    did_you_mean,
-    dotted_keys,
-    nearest_key,
-    shortened_value,
-    shown,
-)
+from torchscale.config.messages import dotted_keys, nearest_key, shortened_value, shown
 from torchscale.config.other_names import OTHER_KEYS
 from torchscale.config.plain_data import plain_data
 from torchscale.config.values import ConfigValue
@@ -22,6 +16,7 @@ from torchscale.config.yaml_reader import MAX_DEPTH, Data, KeyPath, format_path,
 from torchscale.errors import ConfigError, UsageError
 from torchscale.util.redaction import redact_arguments
 from torchscale.util.text import one_line
+from torchscale.util.words import did_you_mean
 
 _RENAMED = re.compile(r"unknown key; write '([a-z_.]+)'")
 """A problem that names the key to write."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +14,12 @@ from torchscale.launch.hangs import failure_autopsy, hang_autopsy
 from torchscale.launch.judge import Ending, EndingKind, Evidence, classify
 from torchscale.launch.kinds import launch_kind
 from torchscale.launch.rank_records import (
+    ERROR,
     RankContents,
+    earliest_first,
     first_unusable_steps,
     missing_text,
+    read_errors,
     read_ranks,
     unusable_text,
 )
@@ -36,7 +38,7 @@ from torchscale.util.processes.subprocesses import tail
 from torchscale.util.text import ranks_label
 from torchscale.util.units import format_bytes
 
-_RECORD, _ERROR = "rank-*.json", "error-rank-*.json"
+_RECORD = "rank-*.json"
 _LOG_TAIL_CHARACTERS = 6000
 """Maximum number of characters of all logs together: with eight ranks about 650 each, which is the
 end of a traceback."""
@@ -82,17 +84,17 @@ def collect_launch(
     records: RankContents[AnyRank] = read_ranks(
         directory, _RECORD, KINDS[cell.kind].rank.model_validate_json, cell.world_size
     )
-    errors = read_ranks(directory, _ERROR, RankFailure.model_validate_json, cell.world_size)
+    errors = read_errors(directory, cell.world_size)
     payload = kind.collect_payload(directory, records.found)
     damage = [
         unusable_text(_RECORD, records.unusable, nodes),
-        unusable_text(_ERROR, errors.unusable, nodes),
+        unusable_text(ERROR, errors.unusable, nodes),
     ]
     evidence = Evidence(
         ending,
         cell.world_size,
         payload,
-        _earliest_first(errors.found),
+        earliest_first(errors.found),
         {int(rank): int(code) for rank, code in _TORCHRUN_FAILURE.findall(log)},
         oom_kills,
         _last_error(log),
@@ -243,17 +245,6 @@ def _telemetry(
             )
         )
     return tuple(found)
-
-
-def read_failures(directory: Path, world_size: int) -> tuple[RankFailure, ...]:
-    """Failures that the ranks wrote into ``directory``, earliest first."""
-    return _earliest_first(
-        read_ranks(directory, _ERROR, RankFailure.model_validate_json, world_size).found
-    )
-
-
-def _earliest_first(failures: Sequence[RankFailure]) -> tuple[RankFailure, ...]:
-    return tuple(sorted(failures, key=lambda failure: failure.time))
 
 
 def _with_signal(ending: Ending, log: str) -> Ending:

@@ -13,11 +13,14 @@ from typing import Generic, Protocol, TypeVar
 
 from pydantic import ValidationError
 
+from torchscale.schema.launch.failure import RankFailure
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.steps import StepSample
 from torchscale.store.json_files import MAX_FILE_BYTES, first_mistake
 from torchscale.util.files import read_bounded
 
+ERROR = "error-rank-*.json"
+"""The file of a rank that failed."""
 _NAMED = 3
 """Files that a reason names; of a thousand ranks on broken nodes it would fill the screen."""
 _MAX_STEPS_BYTES = 4 << 30
@@ -78,6 +81,21 @@ def read_ranks(
         else:
             found.append(content)
     return RankContents(tuple(found), tuple(missing), unusable)
+
+
+def read_errors(directory: Path, world_size: int) -> RankContents[RankFailure]:
+    """The failures that the ranks of a launch wrote."""
+    return read_ranks(directory, ERROR, RankFailure.model_validate_json, world_size)
+
+
+def read_failures(directory: Path, world_size: int) -> tuple[RankFailure, ...]:
+    """Failures that the ranks wrote into ``directory``, earliest first."""
+    return earliest_first(read_errors(directory, world_size).found)
+
+
+def earliest_first(failures: Sequence[RankFailure]) -> tuple[RankFailure, ...]:
+    """In the order of their times."""
+    return tuple(sorted(failures, key=lambda failure: failure.time))
 
 
 def _foreign(content: _OfRank, rank: int, world_size: int) -> str:

@@ -1,4 +1,4 @@
-"""One launch: a torchrun of one cell, watched to its end, and the record of how it ended."""
+"""A torchrun of one cell, watched to its end."""
 
 from __future__ import annotations
 
@@ -8,26 +8,20 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO
 
 from pydantic import ValidationError
 
 from torchscale.errors import MachineError
-from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.environment import common_environment
 from torchscale.launch.hangs import inspect_hang
 from torchscale.launch.judge import Ending, EndingKind
 from torchscale.launch.kinds import launch_kind
-from torchscale.launch.oom import OomKills
-from torchscale.launch.telemetry import sampling
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.launch.progress import Progress
-from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
-from torchscale.util.files import atomic_write_model
 from torchscale.util.interpreter import module_command
 from torchscale.util.logs import LogLimit, clean_logs, open_log
 from torchscale.util.optional import optional
@@ -39,42 +33,6 @@ within ten seconds, which is twenty times the interval of its progress lines, or
 the longest interval seen."""
 _FINISHING_POLL_SECONDS = 0.01
 """The ranks have measured and write their records: a short interval slows nothing."""
-
-
-def run_launch(
-    task: LaunchTask,
-    directory: Path,
-    *,
-    limits: LaunchLimits,
-    extra_env: Mapping[str, str],
-    stop: StopRequest,
-    on_progress: Callable[[Progress], None],
-) -> LaunchRecord:
-    """Run ``task`` in a torchrun of its own, with its files in ``directory``. Returns the record.
-    Failures of the ranks do not raise: they are the record's state.
-
-    Raises:
-        OutputError: ``directory`` cannot be written.
-    """
-    atomic_write_model(directory / "task.json", task, durable=False)
-    command = torchrun_command(task.cell.world_size, directory, str(directory / "task.json"))
-    started_at = datetime.fromtimestamp(task.started_at, timezone.utc).isoformat(timespec="seconds")
-    clock = time.monotonic()
-    kills = OomKills()
-    with sampling(directory, task.telemetry_seconds, task.gpu_uuids):
-        watch = Watch(directory, limits, stop, on_progress, world_size=task.cell.world_size)
-        ending = watch.run(command, worker_environment(task, extra_env))
-    flatten_logs(directory)
-    seconds = time.monotonic() - clock
-    return collect_launch(
-        task,
-        directory,
-        ending,
-        command=tuple(command),
-        started_at=started_at,
-        seconds=seconds,
-        oom_kills=kills.since_start(),
-    )
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,9 @@ def started_ahead(
         MachineError: it cannot be started.
     """
     forker = None
-    directory = output_dir if output_dir is not None else default_directory(experiment)
+    directory = (
+        output_dir if output_dir is not None else default_directory(experiment.experiment_name)
+    )
     if _will_fork(experiment) and not directory.exists():
         # Cores or threads that are not there are told by the plan.
         with suppress(MachineError):

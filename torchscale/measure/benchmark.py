@@ -144,7 +144,9 @@ def dry_run(
         planned = plan_run(experiment, observer, detection=detection)
     else:
         planned = _plan_for(hardware, experiment, observer)
-    directory = output_dir if output_dir is not None else default_directory(experiment)
+    directory = (
+        output_dir if output_dir is not None else default_directory(experiment.experiment_name)
+    )
     repeats = experiment.benchmark.repeats
     progress = tuple(
         cell_progress(cell, _ended(directory, cell), repeats, rerun) for cell in planned.plan.to_run
@@ -217,7 +219,9 @@ def benchmark(
         StoreError: the folder holds another experiment, or another torchscale writes to it.
         OutputError: the folder cannot be written.
     """
-    directory = output_dir if output_dir is not None else default_directory(experiment)
+    directory = (
+        output_dir if output_dir is not None else default_directory(experiment.experiment_name)
+    )
     planned = plan_run(experiment, observer, detection=detection)
     plan = planned.plan
     if not plan.to_run:

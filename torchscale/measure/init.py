@@ -10,13 +10,13 @@ from pathlib import Path
 
 from torchscale.catalog.machines import ACCELERATORS, find_machine_named
 from torchscale.catalog.presets import HARDWARE_PRESETS, HardwarePreset, fitted_preset
-from torchscale.config.messages import did_you_mean
 from torchscale.config.translate import Translation
 from torchscale.config.yaml_reader import read_yaml
 from torchscale.door import Slot
 from torchscale.errors import UsageError
 from torchscale.launch.machine import detect_gpus, usable_cores
 from torchscale.util.files import atomic_write_text
+from torchscale.util.words import did_you_mean
 
 _TEMPLATE = """\
 # A torchscale experiment for {title}.

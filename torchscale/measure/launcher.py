@@ -17,7 +17,8 @@ from torchscale.launch.agents.elastic import ElasticLauncher
 from torchscale.launch.agents.forker import AgentForker, forks_ranks
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
 from torchscale.launch.group import Group
-from torchscale.launch.torchrun import cell_environment, run_launch
+from torchscale.launch.run import run_launch
+from torchscale.launch.torchrun import cell_environment
 from torchscale.measure.ahead import GROUP, shares_processes
 from torchscale.measure.nodes import SweepNodes
 from torchscale.plan.expand import Plan
@@ -47,7 +48,7 @@ class ScriptLaunch(Protocol):
         on_progress: Callable[[Progress], None],
     ) -> LaunchRecord:
         """Run the script of a task's cell; arguments as of
-        :func:`~torchscale.launch.torchrun.run_launch`, and ``hidden``: what stands in place of a
+        :func:`~torchscale.launch.run.run_launch`, and ``hidden``: what stands in place of a
         secret → the value.
 
         Raises:

@@ -7,10 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 from torchscale.catalog.machines import ACCELERATORS, NamedMachine, find_machine_named
 from torchscale.catalog.presets import HARDWARE_PRESETS
-from torchscale.config.messages import did_you_mean
 from torchscale.errors import UsageError
 from torchscale.schema.node.environment import DeviceInfo, Environment, Versions
 from torchscale.schema.node.machine import Machine
+from torchscale.util.words import did_you_mean
 from torchscale.version import __version__
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchscale.config.messages import did_you_mean
 from torchscale.errors import UsageError
+from torchscale.util.words import did_you_mean
 
 _PAGES = Path(__file__).parent.parent / "_docs"
 """Directory of the pages. In a checkout a link to ``docs``; in a wheel its pages."""

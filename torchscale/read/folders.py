@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from torchscale.config.choices import ReportFormat
-from torchscale.config.messages import did_you_mean
 from torchscale.door import Slot
 from torchscale.errors import UsageError
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.base import LAST_MOMENT
 from torchscale.store.locations import RESULTS
+from torchscale.util.words import did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import Console

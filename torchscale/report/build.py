@@ -15,7 +15,7 @@ from torchscale.report.sections.first_screen.status import profiled_only
 from torchscale.report.sections.first_screen.verdict import overview
 from torchscale.report.sections.method import method_section
 from torchscale.report.sections.reproduce import reproduce_section
-from torchscale.report.text.labels import device_names, run_period
+from torchscale.report.text.run_labels import device_names, run_period
 from torchscale.report.text.times import format_period
 from torchscale.schema.cells.kinds import KINDS
 from torchscale.schema.run.content import LaunchDetail

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -36,6 +38,7 @@ MAX_PAPER_COLUMNS = 10
 """Columns of a table in PDF: as many as fit A4 in a type of 8.5 points with the longest figures."""
 
 
+_NAME_CHARACTERS = 80
 _FEWEST_ROWS = 2
 """A single row shares every value with itself."""
 MAX_BLOCK = 8_000
@@ -520,3 +523,12 @@ def _charts(blocks: Iterable[Block]) -> Iterator[AnyChart]:
             yield from block.charts
         elif isinstance(block, Details):
             yield from _charts(block.blocks)
+
+
+def chart_name(kind: str, title: str) -> str:
+    """A chart's name in the document, of letters, digits and dashes; long titles that begin alike
+    differ in a hash."""
+    name = f"{kind}-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"
+    if len(name) <= _NAME_CHARACTERS:
+        return name
+    return f"{name[: _NAME_CHARACTERS - 9]}-{hashlib.sha256(title.encode()).hexdigest()[:8]}"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.document import DASH, Column, Table, TableValue
-from torchscale.report.text.labels import identity_columns, identity_values
-from torchscale.schema.cells.training import TrainingCell
 
 T = TypeVar("T")
 
@@ -62,11 +59,6 @@ class ColumnOf(Generic[T]):
 
 Identity = tuple[tuple[Column, ...], Sequence[tuple[TableValue, ...]]]
 """The first columns of a table, and their values in each row."""
-
-
-def identity_of(summary: RunSummary, cells: Iterable[TrainingCell]) -> Identity:
-    """Model, setting, batch and count of the cell of each row."""
-    return identity_columns(summary), [identity_values(cell) for cell in cells]
 
 
 def table_of(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchscale.config.experiment import Experiment
-
 RESULTS = Path("results")
 """Where run folders go unless a directory is named."""
 
 
-def default_directory(experiment: Experiment) -> Path:
+def default_directory(experiment_name: str) -> Path:
     """``results/<experiment_name>``."""
-    return RESULTS / experiment.experiment_name
+    return RESULTS / experiment_name

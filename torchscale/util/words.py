@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Sequence
 
 
 def plural(count: int, noun: str) -> str:
@@ -69,3 +70,17 @@ def listed(items: Sequence[str]) -> str:
 def sentence(text: str) -> str:
     """``raise the batch size`` → ``Raise the batch size.``"""
     return f"{text[:1].upper()}{text[1:]}."
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` or nothing. Capitals, ``-`` and ``_`` make no difference, nor dashes
+    in front."""
+    names = {folded(name): name for name in known}
+    near = difflib.get_close_matches(folded(word), names, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {names[near[0]]!r}?"
+    return ""
+
+
+def folded(word: str) -> str:
+    return word.casefold().replace("_", "-").lstrip("-")

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchscale.catalog.devices import BLOCK_SCALED, TORCHAO
+from torchscale.worker.fp8 import fitting_layers
 
 _SIGNS = 16
 """Length of the random signs of nvfp4's Hadamard transform (torchao's block of it)."""
@@ -54,18 +55,11 @@ def use_block_scaled(module: nn.Module, precision: str) -> int:
             f"precision {precision} needs the training products of torchao {TORCHAO}, and this "
             f"installation has none there ({error}); pip install 'torchao>={TORCHAO}'"
         ) from error
-    converted = 0
-    for part in module.modules():
-        if type(part) is nn.Linear and _fits(form.multiple, part.in_features, part.out_features):
-            part.__class__ = BlockScaledLinear
-            cast(BlockScaledLinear, part).set_product(product, form.multiple)
-            converted += 1
-    if converted == 0:
-        raise ValueError(
-            f"precision {precision}: the model has no torch.nn.Linear whose sizes are multiples of "
-            f"{form.multiple}"
-        )
-    return converted
+    layers = fitting_layers(module, precision, form.multiple)
+    for layer in layers:
+        layer.__class__ = BlockScaledLinear
+        cast(BlockScaledLinear, layer).set_product(product, form.multiple)
+    return len(layers)
 
 
 class BlockScaledLinear(nn.Linear):
@@ -83,14 +77,10 @@ class BlockScaledLinear(nn.Linear):
         flat = input.reshape(-1, self.in_features).to(torch.bfloat16)
         weight = self.weight.to(torch.bfloat16)
         multiply = self._product
-        if not _fits(self._multiple, len(flat)):
+        if len(flat) % self._multiple:
             multiply = functional.linear
         out = multiply(flat, weight).reshape(*input.shape[:-1], self.out_features)
         return out if self.bias is None else out + self.bias.to(out.dtype)
-
-
-def _fits(multiple: int, *sizes: int) -> bool:
-    return all(size % multiple == 0 for size in sizes)
 
 
 def _mxfp8() -> Product:

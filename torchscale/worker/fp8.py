@@ -21,21 +21,31 @@ def use_fp8(module: nn.Module) -> int:
     Raises:
         ValueError: the model has no such layer.
     """
-    converted = 0
-    for part in module.modules():
-        if (
-            type(part) is nn.Linear
-            and part.in_features % _MULTIPLE == 0
-            and part.out_features % _MULTIPLE == 0
-        ):
-            part.__class__ = Fp8Linear
-            converted += 1
-    if converted == 0:
+    layers = fitting_layers(module, "fp8", _MULTIPLE)
+    for layer in layers:
+        layer.__class__ = Fp8Linear
+    return len(layers)
+
+
+def fitting_layers(module: nn.Module, precision: str, multiple: int) -> list[nn.Linear]:
+    """The linear layers whose sizes are multiples of ``multiple``.
+
+    Raises:
+        ValueError: the model has no such layer.
+    """
+    layers = [
+        part
+        for part in module.modules()
+        if type(part) is nn.Linear
+        and part.in_features % multiple == 0
+        and part.out_features % multiple == 0
+    ]
+    if not layers:
         raise ValueError(
-            "precision fp8: the model has no torch.nn.Linear whose sizes are multiples of "
-            f"{_MULTIPLE}"
+            f"precision {precision}: the model has no torch.nn.Linear whose sizes are multiples of "
+            f"{multiple}"
         )
-    return converted
+    return layers
 
 
 class Fp8Linear(nn.Linear):

@@ -12,7 +12,7 @@ from tests.analysis.diagnosis.test_diagnose import BATCHES, STEP, found, quiet, 
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.shared import beyond_even_share, seconds_per_token
 from torchscale.analysis.diagnosis.signals import ExpertLoad, Signals
-from torchscale.schema.exports.report import HotExpert
+from torchscale.schema.exports.experts import HotExpert
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 
 UNEVEN, STRAGGLER = FindingKind.UNEVEN_EXPERTS, FindingKind.STRAGGLER

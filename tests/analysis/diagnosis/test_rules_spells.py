@@ -311,7 +311,7 @@ def test_a_moving_mean_lies_around_its_window_and_counts_steps() -> None:
 
 def test_the_fewest_spells_that_are_a_pattern_are_the_least_certain() -> None:
     """A coincidence of two is likelier than one of many."""
-    half_of_the_time = Spells(0, 9, 0.5, 1.0, 0.006, 0.006, COMPUTE, 0.003, 3, None)
+    half_of_the_time = Spells(0, 9, 0.5, 1.0, 0.006, COMPUTE, 0.003, 3, None)
     counts = (MIN_SPELLS, MIN_SPELLS + 1, CERTAIN_SPELLS, 50)
     assert [_confidence(replace(half_of_the_time, count=count)) for count in counts] == [
         Confidence.LOW,

@@ -8,7 +8,6 @@ from tests.factories import cells
 from torchscale.report.text.labels import (
     batch_label,
     cell_label,
-    chart_name,
     identity_values,
     short_batch,
     short_title,
@@ -41,11 +40,3 @@ def test_a_batch_is_of_a_device_of_all_or_the_scripts_own(
 def test_a_short_title_has_the_settings_that_are_not_usual() -> None:
     assert short_title(TWO.model_copy(update={"precision": "bf16"})).endswith(" bf16")
     assert identity_values(TWO)[-1].text == "2"
-
-
-def test_names_of_charts_that_begin_alike_differ() -> None:
-    long = "a model of many words " * 10
-    assert chart_name("scaling", "ResNet-50, bf16") == "scaling-resnet-50-bf16"
-    first, second = chart_name("scaling", f"{long}1"), chart_name("scaling", f"{long}2")
-    assert first != second
-    assert len(first) == len(second) <= 80

@@ -35,7 +35,7 @@ KEYS = st.one_of(
 
 @given(KEYS)
 def test_a_key_survives_its_text(key: MetricKey) -> None:
-    assert MetricKey.from_text(key.text) == key
+    assert MetricKey.model_validate(key.text) == key
     assert key.text == "/".join([key.metric.value, *key.detail.split()])
 
 
@@ -73,4 +73,4 @@ def test_the_text_of_a_key_is_what_files_have_always_had(key: MetricKey, text: s
 )  # fmt: skip
 def test_a_text_that_is_no_key_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="MetricKey"):
-        MetricKey.from_text(text)
+        MetricKey.model_validate(text)

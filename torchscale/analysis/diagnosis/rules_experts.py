@@ -27,7 +27,7 @@ from torchscale.analysis.diagnosis.shared import (
 )
 from torchscale.analysis.diagnosis.signals import ExpertLoad, Signals, SignalSeries
 from torchscale.analysis.stats.series import mean_interval
-from torchscale.schema.exports.report import HotExpert
+from torchscale.schema.exports.experts import HotExpert
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 

@@ -81,20 +81,19 @@ class Spells:
         count: Number of spells.
         share: Share of the time in which it is slow.
         seconds: A spell lasts on average.
-        rise: Seconds a step that it is slower in its spells than between them.
         excess: Seconds a step that it is slower in its spells than the others.
         typical: Compute of the others.
         cost: Seconds per step over the whole measurement.
         scale: Windows of the moving mean that shows them.
-        quiet_rise: ``rise`` of what no communication disturbs, as a share of what a rank that slows
-            down as a whole would show there; ``None`` where that is not known.
+        quiet_rise: By how much its spells are slower than what is between them, of what no
+            communication disturbs, as a share of what a rank that slows down as a whole would show
+            there; ``None`` where that is not known.
     """
 
     row: int
     count: int
     share: float
     seconds: float
-    rise: float
     excess: float
     typical: float
     cost: float
@@ -267,7 +266,6 @@ def _spells_at(windows: Windows, others: SignalSeries, row: int, scale: int) -> 
         count=len(spells),
         share=float(seconds[state].sum() / seconds.sum()),
         seconds=float(seconds[state].sum()) / len(spells),
-        rise=rise,
         excess=slow,
         typical=typical,
         cost=share_of_steps * rise,

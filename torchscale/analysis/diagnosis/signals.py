@@ -10,7 +10,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.schema.exports.report import HotExpert
+from torchscale.schema.exports.experts import HotExpert
 
 SignalSeries = NDArray[np.float64]
 """One value per sample; a sample is a batch of steps (always-on signals) or a step (recordings)."""

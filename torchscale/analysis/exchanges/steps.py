@@ -138,14 +138,12 @@ class Waited:
     """One time that a rank was blocked.
 
     Attributes:
-        row: Of the rank.
         start, end: Nanoseconds since the epoch.
         until: When the last rank had come; ``start`` where none was awaited.
         last: Rows of the ranks that came last; -1 where not known.
         what: What was called last before it; -1 where nothing was.
     """
 
-    row: int
     start: Times
     end: Times
     until: Times
@@ -167,10 +165,7 @@ def step_times(
         edges: Of each rank: the ends of the steps, the first one of the step before.
         first: Number of the first step.
     """
-    blocked = [
-        _blocked(row, rank, arrival)
-        for row, (rank, arrival) in enumerate(zip(ranks, arrivals, strict=True))
-    ]
+    blocked = [_blocked(rank, arrival) for rank, arrival in zip(ranks, arrivals, strict=True)]
     table = host_steps(ranks, blocked, edges)
     for waits, edge in zip(blocked, edges, strict=True):
         _add_blame(table["blame"], waits, edge)
@@ -232,7 +227,7 @@ def _rank_steps(rank: RankEvents, waits: Waited, edge: Times) -> dict[str, Matri
     return steps
 
 
-def _blocked(row: int, rank: RankEvents, arrivals: Arrivals) -> Waited:
+def _blocked(rank: RankEvents, arrivals: Arrivals) -> Waited:
     """When the rank was blocked, and until when for others."""
     noted = rank.moments.between(Kind.WAIT, Kind.WAIT_END)
     tails = _tails(rank, noted)
@@ -243,7 +238,7 @@ def _blocked(row: int, rank: RankEvents, arrivals: Arrivals) -> Waited:
     until, last = start.copy(), np.full(len(start), -1, np.int64)
     what = np.full(len(start), -1, np.int64)
     if not len(start) or not len(calls):
-        return Waited(row, start, end, until, last, what)
+        return Waited(start, end, until, last, what)
     low, high = _batches(calls.time, start)
     for place, (begin, stop) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
         if stop <= begin:
@@ -255,7 +250,7 @@ def _blocked(row: int, rank: RankEvents, arrivals: Arrivals) -> Waited:
         if came[chosen] > start[place]:
             until[place] = min(int(came[chosen]), int(end[place]))
             last[place] = arrivals.last[begin + chosen]
-    return Waited(row, start, end, until, last, what)
+    return Waited(start, end, until, last, what)
 
 
 def _batches(called: Times, start: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

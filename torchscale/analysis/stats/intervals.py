@@ -42,10 +42,6 @@ class IntervalSet:
         """How much of each interval the union covers; intervals may overlap."""
         return self._up_to(end) - self._up_to(start)
 
-    def inside(self, start: int, end: int) -> int:
-        """How much of one interval it covers."""
-        return int(self.within(np.array([start]), np.array([end]))[0])
-
     def clipped(self, start: int, end: int) -> IntervalSet:
         """What of it lies inside an interval."""
         return IntervalSet(np.clip(self.start, start, end), np.clip(self.end, start, end))

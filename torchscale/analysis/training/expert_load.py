@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.signals import ExpertLoad, Matrix
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.exports.report import HotExpert
+from torchscale.schema.exports.experts import HotExpert
 from torchscale.schema.launch.experts import ExpertUse
 from torchscale.schema.launch.signals import SignalDigest
 from torchscale.schema.launch.steps import StepSample

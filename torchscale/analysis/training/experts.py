@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchscale.analysis.training.throughput import mean_step_seconds
-from torchscale.schema.exports.report import ExpertFigures, HotExpert
+from torchscale.schema.exports.experts import ExpertFigures, HotExpert
 from torchscale.schema.launch.experts import ExpertUse
 from torchscale.schema.launch.training import TrainingResult
 

@@ -32,12 +32,12 @@ from torchscale.analysis.training.throughput import (
     steps_per_second,
 )
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.exports.experts import ExpertFigures
 from torchscale.schema.exports.report import (
     Bubble,
     Compute,
     Decomposition,
     DocumentFigures,
-    ExpertFigures,
     NodeTelemetry,
     Parts,
     Phases,

@@ -12,13 +12,13 @@ from torchscale.report.document import (
     Section,
     shortened,
 )
+from torchscale.report.profile_blocks import operation_tables, profile_blocks
 from torchscale.report.sections.diagnosis import abstention_blocks
 from torchscale.report.sections.first_screen.recorded import (
     first_timeline,
     recorded_headline,
     recorded_statuses,
 )
-from torchscale.report.sections.profiles import operation_tables, profile_blocks
 from torchscale.report.text.findings import confidence_text, cost_words, finding_title
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Diagnosis, Finding

@@ -10,7 +10,7 @@ from rich.console import Console
 from torchscale.config.choices import ProfileTarget
 from torchscale.report.document import Block, Document, Paragraph, Section, Table, only_if
 from torchscale.report.formats.console import print_blocks, print_document
-from torchscale.report.sections.profiles import (
+from torchscale.report.profile_blocks import (
     collectives_table,
     kernels_table,
     prediction_tables,

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Iterable, Mapping
 
 from pydantic import TypeAdapter
 
 from torchscale.analysis.summary.machine import MachineSummary
-from torchscale.report.kinds import report_kind
-from torchscale.schema.exports.machine import AnyMachineExport
+from torchscale.config.choices import CellKind
+from torchscale.schema.exports.checkpoint import CheckpointExport
+from torchscale.schema.exports.machine import (
+    AnyMachineExport,
+    CollectivesExport,
+    HardwareExport,
+    MemoryExport,
+)
+
+_EXPORTS: Mapping[CellKind, type[AnyMachineExport]] = {
+    "hardware": HardwareExport,
+    "collectives": CollectivesExport,
+    "memory": MemoryExport,
+    "checkpoint": CheckpointExport,
+}
+"""Kind of cell → how its summary is published."""
 
 
 def ceilings_json(summaries: Iterable[MachineSummary]) -> str:
@@ -20,6 +33,4 @@ def ceilings_json(summaries: Iterable[MachineSummary]) -> str:
 
 def machine_export(summary: MachineSummary) -> AnyMachineExport:
     """One cell: what was asked, how it ended, its figures."""
-    return cast(
-        AnyMachineExport, report_kind(summary.cell.kind).export(summary)
-    )  # the kinds of a MachineSummary
+    return _EXPORTS[summary.cell.kind].model_validate(summary)

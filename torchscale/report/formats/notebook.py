@@ -16,7 +16,8 @@ from torchscale.report.text.figures import (
     efficiency_value,
     state_value,
 )
-from torchscale.report.text.labels import identity_columns, identity_values
+from torchscale.report.text.labels import identity_values
+from torchscale.report.text.run_labels import identity_columns
 from torchscale.util.words import plural
 
 _MOST_ROWS = 20

@@ -11,7 +11,6 @@ from torchscale.door import Slot
 from torchscale.report.figures.figure import Figure
 from torchscale.report.formats.columns import ColumnValue
 from torchscale.schema.cells.kinds import AnyCell
-from torchscale.schema.exports.report import AnyCellExport
 from torchscale.schema.launch.record import LaunchRecord
 
 C_contra = TypeVar("C_contra", contravariant=True)
@@ -34,9 +33,6 @@ class ReportKind(Protocol[C_contra, S_contra]):
 
     def figures(self, summary: S_contra) -> tuple[Figure, ...]:
         """What it measured, for other programs' formats; empty where it has no figures."""
-
-    def export(self, summary: S_contra) -> AnyCellExport:
-        """Everything measured, for other programs."""
 
 
 _KINDS: Slot[ReportKind[AnyCell, AnySummary]] = Slot("kinds, report")

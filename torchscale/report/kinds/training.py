@@ -9,11 +9,9 @@ from torchscale.report.document import only_if
 from torchscale.report.figures.figure import Figure
 from torchscale.report.figures.training import training_figures
 from torchscale.report.formats.columns import ColumnValue, cell_row
-from torchscale.report.formats.report_export import cell_export
 from torchscale.report.text.figures import throughput_text
 from torchscale.report.text.labels import batch_label
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.exports.report import TrainingCellExport
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.experiment_file import PlannedCell
@@ -56,8 +54,3 @@ def csv_row(summary: TrainingSummary) -> dict[str, ColumnValue]:
 def figures(summary: TrainingSummary) -> tuple[Figure, ...]:
     """Throughput, step times, efficiency, memory, MFU, energy: what of them was measured."""
     return training_figures(summary)
-
-
-def export(summary: TrainingSummary) -> TrainingCellExport:
-    """Figures, decomposition, diagnosis, efficiency, and the comparison with peak rates."""
-    return cell_export(summary)

@@ -20,7 +20,7 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.sections.first_screen.status import profiled_only
-from torchscale.report.table import ColumnOf, identity_of, table_of
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.figures import (
     PADDING,
     STEP_MEAN,
@@ -34,6 +34,7 @@ from torchscale.report.text.figures import (
 )
 from torchscale.report.text.labels import variants
 from torchscale.report.text.measurement import flag_text
+from torchscale.report.text.run_labels import identity_of
 from torchscale.schema.state import State
 from torchscale.util.units import format_rate
 from torchscale.util.words import format_range

@@ -21,8 +21,9 @@ from torchscale.report.document import (
     TableValue,
     shortened,
 )
-from torchscale.report.table import ColumnOf, identity_of, table_of
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.labels import panel_title
+from torchscale.report.text.run_labels import identity_of
 from torchscale.schema.exports.machine import CopyRate, HardwareFigures, MatmulRates
 from torchscale.schema.exports.report import Compute
 from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate

@@ -15,10 +15,12 @@ from torchscale.report.document import (
     Group,
     Paragraph,
     Section,
+    chart_name,
 )
 from torchscale.report.sections.selection import Line, shown_panels
 from torchscale.report.table import ColumnOf, table_of
-from torchscale.report.text.labels import batch_label, cell_label, chart_name, device_noun
+from torchscale.report.text.labels import batch_label, cell_label
+from torchscale.report.text.run_labels import device_noun
 from torchscale.util.units import format_rate
 from torchscale.util.words import format_range
 

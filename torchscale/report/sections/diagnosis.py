@@ -31,7 +31,8 @@ from torchscale.report.sections.first_screen.causes import (
 )
 from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.findings import confidence_text, not_judged
-from torchscale.report.text.labels import cell_label, identity_columns, identity_values
+from torchscale.report.text.labels import cell_label, identity_values
+from torchscale.report.text.run_labels import identity_columns
 from torchscale.schema.profiles.finding import Confidence, Diagnosis
 from torchscale.util.units import format_percent, format_seconds
 from torchscale.util.words import by_count, capped, format_range, listed, plural

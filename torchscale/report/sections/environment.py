@@ -21,7 +21,7 @@ from torchscale.report.document import (
     shortened,
 )
 from torchscale.report.table import ColumnOf, table_of
-from torchscale.report.text.labels import device_names, run_period
+from torchscale.report.text.run_labels import device_names, run_period
 from torchscale.report.text.times import format_minute
 from torchscale.util.units import format_seconds
 from torchscale.util.words import listed

@@ -9,8 +9,9 @@ from torchscale.report.document import (
     Section,
     TableValue,
 )
-from torchscale.report.table import ColumnOf, identity_of, table_of
-from torchscale.schema.exports.report import ExpertFigures
+from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.text.run_labels import identity_of
+from torchscale.schema.exports.experts import ExpertFigures
 from torchscale.util.units import format_percent
 from torchscale.util.words import format_range
 

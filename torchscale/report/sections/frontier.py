@@ -16,10 +16,12 @@ from torchscale.report.document import (
     Paragraph,
     Section,
     Table,
+    chart_name,
 )
 from torchscale.report.sections.selection import MAX_LINES, MAX_PANELS, spread_out
 from torchscale.report.table import ColumnOf, table_of
-from torchscale.report.text.labels import chart_name, device_noun, panel_title
+from torchscale.report.text.labels import panel_title
+from torchscale.report.text.run_labels import device_noun
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.state import State
 from torchscale.util.units import byte_unit

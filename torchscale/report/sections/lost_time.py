@@ -19,19 +19,13 @@ from torchscale.report.document import (
     StackedChart,
     Table,
     TableValue,
+    chart_name,
     shortened,
 )
 from torchscale.report.sections.selection import MAX_PANELS
 from torchscale.report.text.figures import LOST_PARTS, STEP_MEAN
-from torchscale.report.text.labels import (
-    batch_label,
-    chart_name,
-    device_noun,
-    identity_columns,
-    identity_values,
-    panel_title,
-    panels,
-)
+from torchscale.report.text.labels import batch_label, identity_values, panel_title
+from torchscale.report.text.run_labels import device_noun, identity_columns, panels
 from torchscale.util.units import format_percent, format_seconds
 
 _DRAWN_SHARE = 0.001

@@ -26,7 +26,8 @@ from torchscale.report.text.figures import (
     state_value,
 )
 from torchscale.report.text.findings import finding_text
-from torchscale.report.text.labels import batch_label, device_names, device_noun
+from torchscale.report.text.labels import batch_label
+from torchscale.report.text.run_labels import device_names, device_noun
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.util.units import format_flops

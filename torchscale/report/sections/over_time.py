@@ -19,9 +19,11 @@ from torchscale.report.document import (
     Group,
     Paragraph,
     Section,
+    chart_name,
 )
 from torchscale.report.sections.selection import MAX_LINES, detailed_cells, spread_out
-from torchscale.report.text.labels import batch_label, chart_name, device_noun, panel_title
+from torchscale.report.text.labels import batch_label, panel_title
+from torchscale.report.text.run_labels import device_noun
 from torchscale.schema.launch.telemetry import GpuReading, Reading
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.run.content import LaunchDetail

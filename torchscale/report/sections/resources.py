@@ -20,12 +20,10 @@ from torchscale.report.document import (
     only_if,
     shortened,
 )
-from torchscale.report.table import ColumnOf, identity_of, table_of
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.figures import ENERGY, SAMPLES_PER_JOULE, Quantity
-from torchscale.report.text.labels import (
-    batch_label,
-    short_title,
-)
+from torchscale.report.text.labels import batch_label, short_title
+from torchscale.report.text.run_labels import identity_of
 from torchscale.schema.cells.memory import MemoryParts, MemoryRank
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry

@@ -20,7 +20,8 @@ from torchscale.report.sections.first_screen.first_chart import shows_every_seri
 from torchscale.report.sections.first_screen.headline import at_largest_count
 from torchscale.report.sections.selection import selection_note
 from torchscale.report.text.figures import efficiency_value
-from torchscale.report.text.labels import device_noun, identity_columns, identity_values, nodes_of
+from torchscale.report.text.labels import identity_values
+from torchscale.report.text.run_labels import device_noun, identity_columns, nodes_of
 from torchscale.util.units import format_percent
 from torchscale.util.words import format_range
 

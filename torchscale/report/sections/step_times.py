@@ -13,7 +13,7 @@ from torchscale.report.document import (
 )
 from torchscale.report.sections.charts import distribution_charts
 from torchscale.report.sections.workloads import bubble_values
-from torchscale.report.table import ColumnOf, identity_of, table_of
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.figures import (
     COMPILING,
     COMPUTE,
@@ -21,6 +21,7 @@ from torchscale.report.text.figures import (
     QUANTILES,
     STEP_MEAN,
 )
+from torchscale.report.text.run_labels import identity_of
 from torchscale.util.words import format_range
 
 

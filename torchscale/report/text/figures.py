@@ -18,7 +18,7 @@ from torchscale.analysis.training.scaling import Efficiency, Grade
 from torchscale.analysis.training.summary import Figures, TrainingSummary
 from torchscale.report.document import DASH, Column, TableValue, Tone, optional_text, optional_value
 from torchscale.report.table import ColumnOf
-from torchscale.report.text.labels import on_cuda
+from torchscale.report.text.run_labels import on_cuda
 from torchscale.schema.exports.report import Decomposition
 from torchscale.schema.state import State
 from torchscale.util.interval_text import (

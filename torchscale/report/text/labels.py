@@ -2,57 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from torchscale.analysis.kinds import AnySummary
-from torchscale.analysis.summary.run import RunSummary
-from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
-from torchscale.report.document import Column, TableValue, only_if, shortened
+from torchscale.report.document import TableValue, only_if, shortened
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.util.words import plural
-
-_NAME_CHARACTERS = 80
-
-
-def on_cuda(summary: RunSummary) -> bool:
-    """Whether the run used GPUs: by its records, or by its plan where there are none."""
-    kinds = (cell.facts.device_kind for cell in summary.in_plan_order)
-    kind = next((kind for kind in kinds if kind is not None), None)
-    if kind is not None:
-        return kind == "cuda"
-    experiment = summary.experiment
-    return experiment.environment.cuda_available and experiment.config.device != "cpu"
-
-
-def device_noun(summary: RunSummary, count: int = 2) -> str:
-    """``GPUs`` or ``CPU ranks``, by number."""
-    return ("GPU" if on_cuda(summary) else "CPU rank") + "s" * (count != 1)
-
-
-def nodes_of(summary: AnySummary) -> int:
-    """Machines that a cell's ranks ran on; 0 where none left a record."""
-    return len({node.hostname for node in summary.facts.nodes})
-
-
-def run_period(summary: RunSummary) -> tuple[str, str]:
-    """When its first launch began and its last ended, as ISO 8601 in UTC; both when the folder was
-    made without any."""
-    facts = [cell.facts for cell in summary.in_plan_order if cell.facts.started_at]
-    if not facts:
-        return summary.experiment.created_at, summary.experiment.created_at
-    return min(one.started_at for one in facts), max(one.ended_at for one in facts)
-
-
-def device_names(summary: RunSummary) -> str:
-    """``8 × NVIDIA H100 80GB HBM3``, or the processor with its cores."""
-    environment = summary.experiment.environment
-    if on_cuda(summary) and environment.devices:
-        names = sorted({shortened(device.name) for device in environment.devices})
-        return f"{len(environment.devices)} × {', '.join(names)}"
-    return f"{shortened(environment.cpu)}, {plural(environment.cores, 'core')}"
 
 
 def panel_title(cell: TrainingCell) -> str:
@@ -100,21 +55,6 @@ def short_batch(cell: TrainingCell) -> str:
     return f"{cell.batch_size} global"
 
 
-def identity_columns(summary: RunSummary) -> tuple[Column, ...]:
-    """The columns of :func:`identity_values`."""
-    return (
-        Column("model", identifies=True),
-        Column("setting", optional=True, identifies=True),
-        Column("batch", True, identifies=True),
-        Column(
-            device_noun(summary),
-            True,
-            aliases=("ranks", "devices", "gpus", "cpus", "count", "n", "world_size"),
-            identifies=True,
-        ),
-    )
-
-
 def identity_values(cell: TrainingCell) -> tuple[TableValue, ...]:
     """The first columns of a cell's row: model, setting, batch, count."""
     return (
@@ -128,28 +68,3 @@ def identity_values(cell: TrainingCell) -> tuple[TableValue, ...]:
 def cell_label(cell: TrainingCell) -> str:
     """Everything that distinguishes a cell from the others, in one line."""
     return f"{panel_title(cell)}, {batch_label(cell)}, {plural(cell.world_size, 'device')}"
-
-
-def chart_name(kind: str, title: str) -> str:
-    """A chart's name in the document, of letters, digits and dashes; long titles that begin alike
-    differ in a hash."""
-    name = f"{kind}-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"
-    if len(name) <= _NAME_CHARACTERS:
-        return name
-    return f"{name[: _NAME_CHARACTERS - 9]}-{hashlib.sha256(title.encode()).hexdigest()[:8]}"
-
-
-def panels(cells: Sequence[TrainingSummary]) -> dict[str, list[list[TrainingSummary]]]:
-    """Measured cells by panel, and there by series, each in order of world size."""
-    found: dict[str, dict[str, list[TrainingSummary]]] = {}
-    for summary in cells:
-        found.setdefault(panel_title(summary.cell), {}).setdefault(summary.cell.series, []).append(
-            summary
-        )
-    return {
-        title: [
-            sorted(members, key=lambda member: member.cell.world_size)
-            for members in series.values()
-        ]
-        for title, series in found.items()
-    }

@@ -145,15 +145,6 @@ class HangCause(str, Enum):
     UNKNOWN = "unknown"
     """The evidence names no rank."""
 
-    @property
-    def is_mismatch(self) -> bool:
-        """Whether ranks met in one collective with different arguments."""
-        return self in (
-            HangCause.COLLECTIVE_MISMATCH,
-            HangCause.SIZE_MISMATCH,
-            HangCause.DTYPE_MISMATCH,
-        )
-
 
 class StuckCollective(Frozen):
     """A collective that did not complete.

@@ -50,15 +50,6 @@ class MetricKey(Frozen):
         return "/".join((self.metric.value, *self._details()))
 
     @classmethod
-    def from_text(cls, text: str) -> MetricKey:
-        """The key that :attr:`text` writes.
-
-        Raises:
-            ValueError: ``text`` is not the key of a metric.
-        """
-        return cls.model_validate(text)
-
-    @classmethod
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:

@@ -87,19 +87,23 @@ class Place:
             torch.cuda.synchronize(self.device)
 
 
-def main() -> None:
-    """Run rounds until the time is over or the stop file exists."""
-    directory, backend = Path(sys.argv[1]), sys.argv[2]
-    seconds, timeout = float(sys.argv[3]), float(sys.argv[4])
+def join(backend: str, timeout_seconds: float) -> Place:
+    """Join the process group of torchrun's ranks."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device = torch.device("cpu")
     if is_nccl(backend):
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
-    place = Place(rank, world_size, device)
-    with (directory / f"rank-{rank}.jsonl").open("w", encoding="utf-8") as file:
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
+    return Place(rank, world_size, device)
+
+
+def main() -> None:
+    """Run rounds until the time is over or the stop file exists."""
+    directory, backend = Path(sys.argv[1]), sys.argv[2]
+    seconds, timeout = float(sys.argv[3]), float(sys.argv[4])
+    place = join(backend, timeout)
+    with (directory / f"rank-{place.rank}.jsonl").open("w", encoding="utf-8") as file:
         for burn_round in rounds(place, seconds, directory / STOP_FILE):
             file.write(burn_round.model_dump_json() + "\n")
             file.flush()

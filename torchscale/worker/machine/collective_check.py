@@ -7,20 +7,18 @@ error and not rounding.
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
-from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
 
 import torch
 import torch.distributed as dist
 
-from torchscale.catalog.backends import is_nccl
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.util.files import atomic_write_model
 from torchscale.util.processes.exit import exit_at_once
+from torchscale.worker.machine.burn_in import join
 
 _SIZES = (1, 1000, 262_144)
 """Elements: the smallest message, one that is no power of two, and 1 MiB of fp32, which is cut into
@@ -39,21 +37,15 @@ def main() -> None:
     """Check an all-reduce on every rank; rank 0 writes the result to the file given as first
     argument."""
     out, backend, timeout = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    device = torch.device("cpu")
-    if is_nccl(backend):
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
-    elements, wrong = check_all_reduce(rank, world_size, device)
-    worst = torch.tensor([wrong], dtype=torch.int64, device=device)
+    place = join(backend, timeout)
+    elements, wrong = check_all_reduce(place.rank, place.world_size, place.device)
+    worst = torch.tensor([wrong], dtype=torch.int64, device=place.device)
     dist.all_reduce(worst)
-    seconds = time_all_reduce(device)
-    if rank == 0:
+    seconds = time_all_reduce(place.device)
+    if place.rank == 0:
         facts = CollectiveFacts(
             backend=backend,
-            world_size=world_size,
+            world_size=place.world_size,
             elements=elements,
             wrong_elements=int(worst.item()),
             seconds=seconds,

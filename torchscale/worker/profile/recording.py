@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from time import perf_counter
-from typing import Protocol
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -121,18 +120,6 @@ def paced(steps: int, device: torch.device) -> Iterator[int]:
 def _finish_device(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-class _Capture(Protocol):
-    """Begins and ends what nsys records."""
-
-    def begin(self) -> None:
-        """Ask for the recording to begin: on every rank."""
-        ...
-
-    def end(self) -> None:
-        """End the recording of all ranks: when all are done."""
-        ...
 
 
 class _CudaCapture:

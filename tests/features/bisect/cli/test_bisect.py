@@ -65,7 +65,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, arguments: list[str], said: str) 
 
 @pytest.mark.slow
 def test_the_example_of_the_page(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "bisect.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "bisect.md").read_text()
     example = page.partition("## Try it")[2].partition("\n## ")[0]
     code, line = re.findall(r"```(?:python)?\n(.*?)```", example, re.DOTALL)[:2]
     (tmp_path / "job.py").write_text(code)

@@ -23,7 +23,7 @@ from torchscale.report.formats.export import summary_csv
 from torchscale.results.reader import read_summary
 from torchscale.store.run_folder import RunFolder
 
-DOCS = Path(__file__).parents[3] / "docs" / "export.md"
+DOCS = Path(__file__).parents[4] / "docs" / "export.md"
 
 
 @pytest.fixture

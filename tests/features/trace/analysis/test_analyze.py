@@ -486,7 +486,7 @@ def test_of_very_many_ranks_the_late_one_is_in_the_picture() -> None:
 
 def test_ranks_that_share_a_gpu_over_gloo_are_compared_by_its_collectives() -> None:
     """What two real ranks on one GPU left: kernels, and gloo's threads on the host."""
-    recorded = Path(__file__).parents[2] / "data" / "gloo_on_gpu"
+    recorded = Path(__file__).parents[3] / "data" / "gloo_on_gpu"
     found = analyze_trace(read_recordings(find_recordings([recorded])))
     assert found.window.steps == 25
     (straggler,) = (item for item in found.findings if item.kind is FindingKind.STRAGGLER)

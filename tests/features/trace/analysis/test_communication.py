@@ -20,7 +20,7 @@ from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 
 STEPS, PERIOD = 29, 1000.0
-RECORDED = Path(__file__).parents[2] / "data" / "symmetric_memory"
+RECORDED = Path(__file__).parents[3] / "data" / "symmetric_memory"
 CUSTOM = "void acme::cross_device_reduce_2stage<__nv_bfloat16, 8>(RankData*)"
 
 

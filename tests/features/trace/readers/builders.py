@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from torchscale.features.trace.readers.kineto.reader import read_kineto
 from torchscale.features.trace.span import RankTrace
 
-SHARED = Path(__file__).resolve().parents[3] / "shared"
+SHARED = Path(__file__).resolve().parents[4] / "shared"
 PID_UNIT = 0x1000000
 BASE_NS = 1_700_000_000_000_000_000
 

@@ -22,7 +22,7 @@ from torchscale.features.trace.analysis.analyze import analyze_trace
 from torchscale.features.trace.readers.recordings import read_recordings
 
 EXAMPLES = settings(max_examples=3000 if WHOLE else 60)
-CORPUS = sorted((Path(__file__).parents[1] / "corpus" / "kineto").iterdir())
+CORPUS = sorted((Path(__file__).parents[3] / "corpus" / "kineto").iterdir())
 EVENTS = trace_events()
 TEXT = kineto(EVENTS, rank=0, world_size=1)
 NUMBERS = [0, -1, 1, 2**31, 2**63 - 1, 2**63, -(2**63), 10**30, 1e308, -1e308, 1e-308, 0.5]

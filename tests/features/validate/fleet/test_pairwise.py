@@ -48,11 +48,7 @@ def fleet(
 
 
 def named(judgement: Judgement) -> tuple[tuple[int, ...], tuple[Pair, ...]]:
-    nodes = sorted(effect.nodes[0] for effect in judgement.nodes if effect.is_bad)
-    links = sorted(
-        (effect.nodes[0], effect.nodes[1]) for effect in judgement.links if effect.is_bad
-    )
-    return tuple(nodes), tuple(links)
+    return judgement.bad_nodes, judgement.bad_links
 
 
 @pytest.mark.parametrize("nodes", [*range(18), 128])
@@ -131,7 +127,7 @@ def test_two_bad_nodes_whether_their_slowness_adds_up_or_not(
     assert all(
         (1, 4) not in {link.nodes for link in each.links}
         for each in judged
-        if named(each)[0] == (1, 4)
+        if each.bad_nodes == (1, 4)
     )
 
 
@@ -261,7 +257,7 @@ def test_equal_times_without_any_noise() -> None:
     pairs = list(combinations(range(5), 2))
     assert judge_pairs(5, {pair: [2.0] * 3 for pair in pairs}).status is PairwiseStatus.NONE
     slow = judge_pairs(5, {pair: [4.0] * 3 if pair == (1, 3) else [2.0] * 3 for pair in pairs})
-    assert named(slow)[1] == ((1, 3),)
+    assert slow.bad_links == ((1, 3),)
     assert slow.links[0].share == pytest.approx(1.0, abs=0.02)
 
 

@@ -12,7 +12,7 @@ from torchscale.features.validate.run import probe as launch_probe
 from torchscale.features.validate.run.probe import check_collective, probe_node
 from torchscale.schema.node.probe import CollectiveFacts, NodeFacts, SoftwareFacts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 
 def broken_package(directory: Path, name: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,9 @@ class SlurmEngine:
         job, slurm = options.job, options.slurm
         check_counts(job)
         experiment, _, self._secrets = take_secrets(experiment)
-        directory = output_dir if output_dir is not None else default_directory(experiment)
+        directory = (
+            output_dir if output_dir is not None else default_directory(experiment.experiment_name)
+        )
         self.job = SlurmJob(
             config=to_yaml(experiment),
             directory=directory.absolute(),

@@ -131,11 +131,6 @@ class Cause:
     advice: str
     candidates: tuple[str, ...] = ()
 
-    @property
-    def is_named(self) -> bool:
-        """Whether one cause is named."""
-        return self.basis in (Basis.MEASURED, Basis.ONLY_CHANGE)
-
 
 @dataclass(frozen=True)
 class _Found:

@@ -35,11 +35,11 @@ from torchscale.report.document import (
     Status,
     TableValue,
     Tone,
+    chart_name,
     shortened,
 )
 from torchscale.report.sections.charts import whiskers
 from torchscale.report.table import ColumnOf, table_of
-from torchscale.report.text.labels import chart_name
 from torchscale.util.units import format_percent, parse_moment
 from torchscale.util.words import plural
 

@@ -23,12 +23,13 @@ from torchscale.report.document import (
     ChartSeries,
     Paragraph,
     Section,
+    chart_name,
     only_if,
     shortened,
 )
 from torchscale.report.sections.selection import spread_out
 from torchscale.report.table import ColumnOf, table_of
-from torchscale.report.text.labels import chart_name, short_batch, short_title
+from torchscale.report.text.labels import short_batch, short_title
 from torchscale.schema.cells.kinds import training_workload
 from torchscale.schema.run.result_set import ResultCell
 from torchscale.util.units import format_change

@@ -37,10 +37,10 @@ from torchscale.report.document import (
     Table,
     TableValue,
     Tone,
+    chart_name,
     shortened,
 )
 from torchscale.report.table import ColumnOf, table_of
-from torchscale.report.text.labels import chart_name
 from torchscale.util.words import plural
 
 _MAX_OPERATORS, _MAX_BRIEF_OPERATORS = 60, 8

@@ -19,11 +19,11 @@ from torchscale.report.document import (
     Section,
     Table,
     TableValue,
+    chart_name,
     only_if,
     shortened,
 )
 from torchscale.report.table import ColumnOf, table_of
-from torchscale.report.text.labels import chart_name
 from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_percent, format_rate, format_seconds
 from torchscale.util.words import plural

@@ -28,7 +28,8 @@ from torchscale.features.decide.forecast.series import (
 from torchscale.observer import SILENT, Observer
 from torchscale.read.folders import chosen_run
 from torchscale.read.rendering import render_document
-from torchscale.report.text.labels import batch_label, on_cuda, panel_title
+from torchscale.report.text.labels import batch_label, panel_title
+from torchscale.report.text.run_labels import on_cuda
 from torchscale.results.reader import read_summary
 from torchscale.schema.exports.machine import LatencyFit
 

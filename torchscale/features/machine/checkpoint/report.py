@@ -9,7 +9,6 @@ from torchscale.report.figures.figure import Figure
 from torchscale.report.formats.columns import ColumnValue
 from torchscale.report.formats.export import machine_row
 from torchscale.schema.cells.checkpoint import CheckpointCell
-from torchscale.schema.exports.checkpoint import CheckpointExport
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State
 
@@ -53,8 +52,3 @@ def figures(summary: CheckpointSummary) -> tuple[Figure, ...]:
         for name, unit, what, value in rows
         if value is not None
     )
-
-
-def export(summary: CheckpointSummary) -> CheckpointExport:
-    """Every repeat, and each rank's rates."""
-    return CheckpointExport.model_validate(summary)

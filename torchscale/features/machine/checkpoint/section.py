@@ -22,8 +22,9 @@ from torchscale.report.document import (
     only_if,
     shortened,
 )
-from torchscale.report.table import ColumnOf, identity_of, table_of
+from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.labels import cell_label
+from torchscale.report.text.run_labels import identity_of
 from torchscale.schema.exports.checkpoint import CheckpointFigures, RankRates
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.util.units import (

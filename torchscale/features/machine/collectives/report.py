@@ -8,7 +8,6 @@ from torchscale.report.figures.figure import Figure
 from torchscale.report.formats.columns import ColumnValue
 from torchscale.report.formats.export import machine_row
 from torchscale.schema.cells.collectives import CollectivesCell
-from torchscale.schema.exports.machine import CollectivesExport
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State
 from torchscale.util.units import format_byte_rate, format_bytes
@@ -62,8 +61,3 @@ def figures(summary: CollectivesSummary) -> tuple[Figure, ...]:
         for curve in summary.figures.curves
         if curve.operation != "barrier"
     )
-
-
-def export(summary: CollectivesSummary) -> CollectivesExport:
-    """Curves, the verdict on the link, and NCCL's transports."""
-    return CollectivesExport.model_validate(summary)

@@ -23,12 +23,12 @@ from torchscale.report.document import (
     Table,
     TableValue,
     Tone,
+    chart_name,
     only_if,
     optional_value,
     shortened,
 )
 from torchscale.report.table import ColumnOf, table_of
-from torchscale.report.text.labels import chart_name
 from torchscale.schema.exports.machine import CollectiveFigures, CollectivePoint, Curve
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.util.units import (

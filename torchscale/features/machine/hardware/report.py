@@ -8,7 +8,6 @@ from torchscale.report.figures.figure import Figure
 from torchscale.report.formats.columns import ColumnValue
 from torchscale.report.formats.export import machine_row
 from torchscale.schema.cells.hardware import HardwareCell
-from torchscale.schema.exports.machine import HardwareExport
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State
 from torchscale.util.units import format_byte_rate, format_flops
@@ -67,8 +66,3 @@ def figures(summary: HardwareSummary) -> tuple[Figure, ...]:
         *matmuls,
         Figure("memory_bytes_per_second", "B/s", definition, memory, higher_is_better=True),
     )
-
-
-def export(summary: HardwareSummary) -> HardwareExport:
-    """Peak rates, and every shape's."""
-    return HardwareExport.model_validate(summary)

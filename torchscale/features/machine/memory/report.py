@@ -9,7 +9,6 @@ from torchscale.report.formats.columns import ColumnValue
 from torchscale.report.formats.export import machine_row
 from torchscale.report.text.figures import PEAK_ALLOCATED
 from torchscale.schema.cells.memory import MemoryCell
-from torchscale.schema.exports.machine import MemoryExport
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State
 from torchscale.util.units import format_bytes
@@ -46,8 +45,3 @@ def figures(summary: MemorySummary) -> tuple[Figure, ...]:
     definition = "most bytes that tensors took of the fullest rank's device"
     name, unit = PEAK_ALLOCATED.key, PEAK_ALLOCATED.unit
     return (Figure(name, unit, definition, fullest.peak_bytes, higher_is_better=False),)
-
-
-def export(summary: MemorySummary) -> MemoryExport:
-    """Every rank's bytes, and how far the prediction was off."""
-    return MemoryExport.model_validate(summary)

@@ -24,9 +24,9 @@ from torchscale.features.trace.recording.nsys import (
     range_capture,
     require_report,
 )
-from torchscale.launch.collect import read_failures
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import Ending, EndingKind, Evidence, classify
+from torchscale.launch.rank_records import read_failures
 from torchscale.launch.torchrun import Watch, flatten_logs, torchrun_command, worker_environment
 from torchscale.schema.cells.kinds import KINDS
 from torchscale.schema.launch.progress import Progress

@@ -112,6 +112,18 @@ class Judgement:
     ask_again: tuple[Pair, ...] = ()
     reason: str = ""
 
+    @property
+    def bad_nodes(self) -> tuple[int, ...]:
+        """Sorted."""
+        return tuple(sorted(effect.nodes[0] for effect in self.nodes if effect.is_bad))
+
+    @property
+    def bad_links(self) -> tuple[Pair, ...]:
+        """Sorted."""
+        return tuple(
+            sorted((effect.nodes[0], effect.nodes[1]) for effect in self.links if effect.is_bad)
+        )
+
 
 def rounds(nodes: int) -> tuple[tuple[Pair, ...], ...]:
     """All pairs of ``nodes`` in the fewest rounds in which no node has two partners (the circle

@@ -30,17 +30,17 @@ def device_step_times(
         ranks, edges, first: Arguments as for :func:`~torchscale.analysis.exchanges.steps.step_times`.
         found: What each rank waited in its calls, by their lengths.
     """
-    nobody = [_not_blocked(row) for row in range(len(ranks))]
+    nobody = [_not_blocked()] * len(ranks)
     table = host_steps(ranks, nobody, edges)
     _add_lengths(table, [rank.calls for rank in ranks], found, edges)
     waited = []
-    for row, (rank, mine) in enumerate(zip(ranks, found, strict=True)):
+    for rank, mine in zip(ranks, found, strict=True):
         known = mine.last >= 0
         start = rank.calls.time[known]
         until = start + mine.wait[known]
         end = until + mine.length[known]
         what = rank.calls.what[known]
-        waited.append(Waited(row, start, end, until, mine.last[known], what))
+        waited.append(Waited(start, end, until, mine.last[known], what))
     steps = StepTimes(first=first, end_ns=edges[0][1:], waits_by=WaitsBy.LENGTHS, **table)
     return steps, tuple(waited)
 
@@ -108,6 +108,6 @@ def _add_device_blame(
     np.add.at(blame, (late, step), left)
 
 
-def _not_blocked(row: int) -> Waited:
+def _not_blocked() -> Waited:
     nothing = np.zeros(0, np.int64)
-    return Waited(row, nothing, nothing, nothing, nothing, nothing)
+    return Waited(nothing, nothing, nothing, nothing, nothing)

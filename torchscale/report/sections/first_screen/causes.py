@@ -10,7 +10,8 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import Cause, shortened
 from torchscale.report.text.findings import confidence_text, finding_title
-from torchscale.report.text.labels import batch_label, device_noun, short_title
+from torchscale.report.text.labels import batch_label, short_title
+from torchscale.report.text.run_labels import device_noun
 from torchscale.schema.exports.report import Decomposition
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds

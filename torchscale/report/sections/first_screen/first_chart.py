@@ -12,7 +12,8 @@ from torchscale.report.document import AnyChart, Chart, ChartSeries, Part, Stack
 from torchscale.report.sections.charts import efficiency_ends, node_boundary
 from torchscale.report.sections.first_screen.recorded import first_timeline
 from torchscale.report.sections.selection import MAX_LINES
-from torchscale.report.text.labels import batch_label, device_noun, short_title
+from torchscale.report.text.labels import batch_label, short_title
+from torchscale.report.text.run_labels import device_noun
 from torchscale.schema.exports.report import Phases
 
 _NAME = "overview"

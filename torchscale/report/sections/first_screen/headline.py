@@ -14,7 +14,8 @@ from torchscale.report.document import Headline, Tone, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.first_screen.recorded import recorded_headline
 from torchscale.report.text.figures import LOST_PARTS, format_efficiency, samples_text
-from torchscale.report.text.labels import batch_label, device_noun
+from torchscale.report.text.labels import batch_label
+from torchscale.report.text.run_labels import device_noun
 from torchscale.schema.state import State
 from torchscale.util.units import format_percent
 from torchscale.util.words import listed, plural

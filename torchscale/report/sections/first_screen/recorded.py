@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
 from torchscale.report.document import AnyChart, Headline, Status, Tone, shortened
-from torchscale.report.sections.profiles import timeline_chart
+from torchscale.report.profile_blocks import timeline_chart
 from torchscale.report.text.findings import cost_words, finding_title
 from torchscale.report.text.profile import stall_line
 from torchscale.schema.profiles.analysis import ProfileAnalysis

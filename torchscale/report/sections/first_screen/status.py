@@ -23,7 +23,8 @@ from torchscale.report.sections.first_screen.headline import (
 from torchscale.report.sections.first_screen.recorded import COSTLY, recorded_statuses
 from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.figures import PEAK_ALLOCATED, launches_label, memory_quantity
-from torchscale.report.text.labels import batch_label, device_noun, short_title
+from torchscale.report.text.labels import batch_label, short_title
+from torchscale.report.text.run_labels import device_noun
 from torchscale.schema.state import State
 from torchscale.util.interval_text import Interval, format_share_interval
 from torchscale.util.units import format_bytes, format_percent

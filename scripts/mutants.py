@@ -4,7 +4,7 @@
 
     python scripts/mutants.py                                     # make mutants
     python scripts/mutants.py --sample 40 --module torchscale/features/watch/hang/explain.py
-    python scripts/mutants.py --sample 0 --module torchscale/tune # every change
+    python scripts/mutants.py --sample 0 --module torchscale/features/decide/tune  # every change
 
 A change: another comparison, ``+`` for ``-``, ``or`` for ``and``, a condition left out, a number
 one higher or lower, ``min`` for ``max``, ``return None`` … A change that no test notices is printed
@@ -42,14 +42,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FORK = multiprocessing.get_context("fork")
 MODULES = (
-    "torchscale/analysis/comparison",
     "torchscale/analysis/diagnosis",
-    "torchscale/hang",
-    "torchscale/store",
+    "torchscale/features/compare/analysis",
     "torchscale/features/decide/tune/buckets.py",
     "torchscale/features/decide/tune/gains.py",
     "torchscale/features/decide/tune/search.py",
     "torchscale/features/decide/tune/surface.py",
+    "torchscale/features/watch/hang",
+    "torchscale/store",
     "torchscale/util/redaction.py",
 )
 LEFT_OUT = (

@@ -18,6 +18,11 @@ SCRIPT = ROOT / "scripts" / "mutants.py"
 script: Any = importlib.import_module("mutants")
 
 
+@pytest.mark.parametrize("place", [*script.MODULES, *script.LEFT_OUT])
+def test_what_is_named_is_there(place: str) -> None:
+    assert (ROOT / place.partition("::")[0]).exists(), "nothing of it would be tried, or left out"
+
+
 def changed(source: str) -> list[str]:
     """The module with each of its changes."""
     found = script.sample(source, 0, "")

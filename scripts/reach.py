@@ -31,9 +31,9 @@ LISTS_ALL = frozenset({"torchscale", "torchscale.cli.command_table", "torchscale
 FOUND_BY_NAME = (".kinds", ".worker.models", ".export.formats")
 """Ends of names of packages whose modules are imported by their names: who imports the package reaches them all."""
 _HELPERS = frozenset(
-    {"command", "command_table", "earlier", "help", "main", "options", "output", "parsing"}
+    {"command", "command_table", "earlier", "help", "main", "options", "output", "parameters"}
 )
-_HELPERS |= {"rendering", "sweep_output", "workload"}
+_HELPERS |= {"parsing", "rendering", "sweep_output", "workload"}
 """Modules of ``cli/`` that commands share."""
 _SUBCOMMANDS: Mapping[str, str] = {"baselines": "runs"}
 

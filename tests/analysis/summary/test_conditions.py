@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories import cells, environment, experiment, experiment_file
+from tests.factories import environment, experiment, experiment_file
 from torchscale.analysis.summary.conditions import (
     measured_sessions,
     over_sessions,
@@ -14,15 +14,8 @@ from torchscale.analysis.summary.conditions import (
     session_numbers,
     unlike_before,
 )
-from torchscale.features.compare.analysis.disturbances import (
-    disturbances,
-    flagged_conditions,
-    unequal_conditions,
-)
-from torchscale.features.compare.export_schema import Disturbance
 from torchscale.schema.run.experiment_file import ExperimentFile, Session
-from torchscale.schema.run.result_set import LaunchFigures, ResultCell
-from torchscale.schema.state import State
+from torchscale.schema.run.result_set import LaunchFigures
 
 
 def session(minute: int, **changes: Any) -> Session:

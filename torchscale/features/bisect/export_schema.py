@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import TypeAdapter
-
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export, PublishedDocument
 
 
@@ -126,7 +124,7 @@ class BisectionPlanExport(Export):
 
 
 DOCUMENT = PublishedDocument(
-    TypeAdapter(BisectionExport),
+    BisectionExport,
     RESULTS_SCHEMA_VERSION,
     "torchscale bisection",
     "Which change made a command slower, and the evidence: `torchscale bisect --json`.",

@@ -13,8 +13,7 @@ from torchscale.features.compare.baseline_files import (
     load_baseline,
     save_baseline,
 )
-from torchscale.features.compare.compare import meant_source
-from torchscale.features.compare.inputs import load_source
+from torchscale.features.compare.inputs import load_source, meant_source
 from torchscale.features.compare.terminal.baselines import BaselineRow
 from torchscale.observer import SILENT, Observer
 from torchscale.read.folders import run_folder

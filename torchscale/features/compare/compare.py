@@ -21,13 +21,12 @@ from torchscale.features.compare.analysis.pair import BLIND, MIN_LAUNCHES, Pair,
 from torchscale.features.compare.baseline_files import BASELINES, find_baseline
 from torchscale.features.compare.export import comparison_json
 from torchscale.features.compare.history.baselines import Against, earlier_side, named_side
-from torchscale.features.compare.inputs import Side, load_sides, load_source
+from torchscale.features.compare.inputs import Side, load_sides, load_source, meant_source
 from torchscale.features.compare.recordings import compare_cells
 from torchscale.features.compare.sections.document import ComparisonReport, comparison_document
 from torchscale.features.compare.text.comparison import METRIC_LABELS
 from torchscale.features.compare.text.verdict import format_held, format_nothing_compared
 from torchscale.observer import SILENT, Observer
-from torchscale.read.folders import run_by_name
 from torchscale.read.rendering import render_document
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
@@ -138,22 +137,6 @@ def compare_sources(
             for pair, after in zip(comparison.pairs, others, strict=True)
         )
     return replace(comparison, why=why)
-
-
-def meant_source(text: str, baselines: Path = BASELINES) -> str:
-    """The source that a user means: a run in ``./results`` may be named as ``runs`` lists it.
-
-    Raises:
-        UsageError: a run and a baseline have that name.
-    """
-    run, baseline = run_by_name(Path(text)), find_baseline(text, baselines)
-    if str(run) == str(Path(text)):
-        return text
-    if baseline is not None:
-        raise UsageError(
-            f"{text} is a run and a baseline", hint=f"name its path: {run} or {baseline}"
-        )
-    return str(run)
 
 
 def _earlier(sources: Sequence[str], rules: Rules, baselines: Path) -> tuple[list[Side], list[str]]:

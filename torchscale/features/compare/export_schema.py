@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic import AliasPath, BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from torchscale.config.choices import Metric
@@ -402,7 +402,7 @@ class ComparisonExport(Export):
 
 
 DOCUMENT = PublishedDocument(
-    TypeAdapter(ComparisonExport),
+    ComparisonExport,
     RESULTS_SCHEMA_VERSION,
     "torchscale comparison",
     "Result sets against a reference: `torchscale compare --format json`.",

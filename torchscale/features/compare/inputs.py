@@ -11,6 +11,7 @@ from pydantic_core import from_json
 from torchscale.analysis.summary.result_set import result_set, single_result
 from torchscale.errors import StoreError, UsageError
 from torchscale.features.compare.baseline_files import BASELINES, find_baseline, read_baseline
+from torchscale.read.folders import run_by_name
 from torchscale.results.reader import read_summary
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.launch.record import LaunchRecord
@@ -133,3 +134,19 @@ def _load_record(path: Path) -> ResultSet:
     return single_result(
         CellRun(PlannedCell(cell=cell), (record,)), f"{cell.id} launch {record.launch + 1}"
     )
+
+
+def meant_source(text: str, baselines: Path = BASELINES) -> str:
+    """The source that a user means: a run in ``./results`` may be named as ``runs`` lists it.
+
+    Raises:
+        UsageError: a run and a baseline have that name.
+    """
+    run, baseline = run_by_name(Path(text)), find_baseline(text, baselines)
+    if str(run) == str(Path(text)):
+        return text
+    if baseline is not None:
+        raise UsageError(
+            f"{text} is a run and a baseline", hint=f"name its path: {run} or {baseline}"
+        )
+    return str(run)

@@ -30,10 +30,14 @@ class Export(Frozen):
 class PublishedDocument:
     """What other programs read: its type, its version, what it is."""
 
-    adapter: TypeAdapter[Any]
+    type: Any
     version: int
     title: str
     description: str
+
+    def json_schema(self) -> dict[str, Any]:
+        """As pydantic makes it, of what is written."""
+        return TypeAdapter(self.type).json_schema(mode="serialization")
 
 
 E = TypeVar("E", bound=Export)

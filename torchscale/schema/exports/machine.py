@@ -11,7 +11,12 @@ from torchscale.config.choices import ElementType, MatmulType, Operation
 from torchscale.schema.cells.collectives import CollectivesCell, PairSample
 from torchscale.schema.cells.hardware import CopyKind, DiskSample, HardwareCell
 from torchscale.schema.cells.memory import MemoryCell, MemoryRank
-from torchscale.schema.exports.base import PUBLISHED, Unpublished
+from torchscale.schema.exports.base import (
+    PUBLISHED,
+    RESULTS_SCHEMA_VERSION,
+    PublishedDocument,
+    Unpublished,
+)
 from torchscale.schema.exports.checkpoint import CheckpointExport
 from torchscale.schema.exports.machine_cell import MachineCellExport
 
@@ -208,3 +213,12 @@ class MemoryExport(MachineCellExport):
 
 AnyMachineExport = HardwareExport | CollectivesExport | MemoryExport | CheckpointExport
 """A cell that measured the machine, of any kind."""
+
+
+DOCUMENT = PublishedDocument(
+    tuple[AnyMachineExport, ...],
+    RESULTS_SCHEMA_VERSION,
+    "torchscale machine measurements",
+    "Collectives, peak rates or memory, one entry a cell: `torchscale measure collectives "
+    "--json`, `measure hardware --json`, `measure memory --json`.",
+)

@@ -11,7 +11,12 @@ from pydantic import AliasPath, Field, computed_field
 from pydantic.dataclasses import dataclass
 
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.exports.base import PUBLISHED, RESULTS_SCHEMA_VERSION, Export
+from torchscale.schema.exports.base import (
+    PUBLISHED,
+    RESULTS_SCHEMA_VERSION,
+    Export,
+    PublishedDocument,
+)
 from torchscale.schema.exports.experts import ExpertFigures
 from torchscale.schema.exports.machine import AnyMachineExport
 from torchscale.schema.launch.hang import Autopsy
@@ -309,3 +314,12 @@ class ReportExport(Export):
     cells: tuple[TrainingCellExport, ...]
     machine: tuple[AnyMachineExport, ...]
     """Cells that measured the machine itself."""
+
+
+DOCUMENT = PublishedDocument(
+    ReportExport,
+    RESULTS_SCHEMA_VERSION,
+    "torchscale report",
+    "A run with the figures of every cell: `torchscale report --format json`, `torchscale "
+    "benchmark --json`.",
+)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import AliasPath, Field
 
-from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
+from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export, PublishedDocument
 from torchscale.schema.state import State
 
 
@@ -31,3 +31,11 @@ class SearchExport(Export):
     """Why the search was cut short; empty where it was not."""
     trials: tuple[TrialExport, ...]
     """Trials in the order in which they ran."""
+
+
+DOCUMENT = PublishedDocument(
+    SearchExport,
+    RESULTS_SCHEMA_VERSION,
+    "torchscale batch size search",
+    "The largest batch size that fits: `torchscale measure memory --find-max-batch --json`.",
+)

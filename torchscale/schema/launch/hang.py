@@ -14,6 +14,7 @@ from torchscale.schema.base import (
     Frozen,
     NotNegative,
 )
+from torchscale.schema.exports.base import PublishedDocument
 from torchscale.schema.profiles.finding import Confidence
 
 FACTS_FILE = "hang.json"
@@ -214,3 +215,11 @@ class Autopsy(Frozen):
     summary: str
     evidence: tuple[str, ...] = ()
     positions: tuple[RankPosition, ...] = ()
+
+
+DOCUMENT = PublishedDocument(
+    Autopsy,
+    SCHEMA_VERSION,
+    "torchscale autopsy",
+    "Why a job made no progress: `torchscale autopsy --json`, `autopsy` in the cells of a report.",
+)

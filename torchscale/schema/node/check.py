@@ -10,6 +10,7 @@ from torchscale.schema.base import (
     Frozen,
     Name,
 )
+from torchscale.schema.exports.base import PublishedDocument
 from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.probe import NodeFacts
@@ -82,3 +83,11 @@ class Validation(Frozen):
     acceptance: Acceptance | None = None
     parts: tuple[PartVerdict, ...] = ()
     unseen: tuple[str, ...] = ()
+
+
+DOCUMENT = PublishedDocument(
+    Validation,
+    SCHEMA_VERSION,
+    "torchscale validation",
+    "The checks of a node: `torchscale validate --json`.",
+)

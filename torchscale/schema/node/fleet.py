@@ -20,6 +20,7 @@ from torchscale.schema.base import (
     Positive,
     Real,
 )
+from torchscale.schema.exports.base import PublishedDocument
 from torchscale.schema.node.acceptance import Cause
 from torchscale.schema.node.check import Disposition, Validation
 from torchscale.schema.node.probe import CollectiveFacts
@@ -264,3 +265,11 @@ class FleetValidation(Frozen):
     rails_left_out: tuple[Count, ...] = ()
     networks_left_out: tuple[str, ...] = ()
     speeds: FleetSpeeds | None = None
+
+
+DOCUMENT = PublishedDocument(
+    FleetValidation,
+    SCHEMA_VERSION,
+    "torchscale validation of several nodes",
+    "The checks of all nodes, and what is slow: `torchscale validate --nnodes N --json`.",
+)

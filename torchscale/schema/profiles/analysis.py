@@ -12,6 +12,7 @@ from torchscale.schema.base import (
     Integer,
     Real,
 )
+from torchscale.schema.exports.base import PublishedDocument
 from torchscale.schema.profiles.finding import Abstention, Confidence, Finding
 from torchscale.schema.profiles.what_if import WhatIf
 
@@ -213,3 +214,12 @@ class ProfileAnalysis(Frozen):
     notes: tuple[str, ...] = ()
     what_if: WhatIf | None = None
     step_excess: StepExcess | None = None
+
+
+DOCUMENT = PublishedDocument(
+    ProfileAnalysis,
+    SCHEMA_VERSION,
+    "torchscale profile",
+    "A recording analyzed: `torchscale profile --json`, `torchscale profile analyze --json`, "
+    "`analysis.json`.",
+)

@@ -19,6 +19,7 @@ from torchscale.schema.base import (
     Share,
 )
 from torchscale.schema.cells.kinds import AnyCell
+from torchscale.schema.exports.base import PublishedDocument
 from torchscale.schema.node.environment import Environment
 from torchscale.schema.run.experiment_file import Session, refuse_repeated
 from torchscale.schema.run.metric_key import MetricKey
@@ -112,3 +113,11 @@ class ResultSet(Frozen):
             started_at=self.created_at, tool_version=self.tool_version, environment=self.environment
         )
         return (first, *self.later)
+
+
+DOCUMENT = PublishedDocument(
+    ResultSet,
+    SCHEMA_VERSION,
+    "torchscale baseline",
+    "One side of a comparison as a file: `torchscale compare --save`.",
+)

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.factories import cells, environment, experiment, experiment_file
-from torchscale.analysis.summary.conditions import (
-    measured_sessions,
-    over_sessions,
-    session_facts,
-    session_numbers,
-    unlike_before,
-)
+from tests.factories import cells
 from torchscale.features.compare.analysis.disturbances import (
     disturbances,
     flagged_conditions,
     unequal_conditions,
 )
 from torchscale.features.compare.export_schema import Disturbance
-from torchscale.schema.run.experiment_file import ExperimentFile, Session
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell
 from torchscale.schema.state import State
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import AliasPath, Field, TypeAdapter
+from pydantic import AliasPath, Field
 
 from torchscale.config.choices import Metric
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export, PublishedDocument
@@ -105,7 +105,7 @@ class HistoryExport(Export):
 
 
 DOCUMENT = PublishedDocument(
-    TypeAdapter(HistoryExport),
+    HistoryExport,
     RESULTS_SCHEMA_VERSION,
     "torchscale history",
     "Results over time with their change points: `torchscale history --json`.",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import TypeAdapter
-
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export, PublishedDocument
 
 
@@ -73,7 +71,7 @@ class PredictionsExport(Export):
 
 
 DOCUMENT = PublishedDocument(
-    TypeAdapter(PredictionsExport),
+    PredictionsExport,
     RESULTS_SCHEMA_VERSION,
     "torchscale predictions",
     "Predicted throughput with 90 % intervals: `torchscale predict --json`.",

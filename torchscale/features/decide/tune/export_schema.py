@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import TypeAdapter
-
 from torchscale.catalog.models import OptionValue
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export, PublishedDocument
 
@@ -158,7 +156,7 @@ class TuningExport(Export):
 
 
 DOCUMENT = PublishedDocument(
-    TypeAdapter(TuningExport),
+    TuningExport,
     RESULTS_SCHEMA_VERSION,
     "torchscale tuning",
     "The fastest setting of a config on this machine, and everything that was tried: "

@@ -32,16 +32,20 @@ SIGNATURE = 60
 MODULE = 300
 """Lines, code and all: six screens. Of longer ones a reader looks for the place by searching."""
 FEATURES = {
+    "watch": r"watch",
     "hang": r"(?<!c)hang|autopsy|py_spy|rank_activity|running_job|source_loops|nccl_ras|dumps",
-    "predict": r"^forecast/|(analysis|plan|report|schema)/.*prediction|(cli|run|read)/predict",
+    "acceptance": r"acceptance",
+    "comparison": r"compar",
+    "predict": r"forecast|(cli|run|read)/predict",
     "history": r"history|trends",
     "tune": r"tune|tuning|setting_launcher",
     "bisect": r"bisect|bisection|program_steps",
     "nodes": r"(?<!rules_)nodes|fleet|pairwise",
     "submit": r"submit|slurm|kubernetes|kubectl|manifests|pod_job|engines",
-    "memory": r"(?<!shared_)memory|max_batch|frontier|batch_search",
-    "collectives": r"(?<!_)collectives|bus_factor|link_verdict",
-    "imports": r"^imports/|cli/(init|nccl_flags)",
+    "memory": r"(?<!shared_)(?<!tune/)memory|max_batch|frontier|batch_search",
+    "collectives": r"(?<!_)(?<!hang/)(?<!kineto/)collectives|bus_factor|link_verdict",
+    "checkpoint": r"checkpoint(?!_place)",
+    "imports": r"features/imports/|cli/init",
     "what-if": r"what_if|replay",
 }
 """Feature → what the path of a module of it holds."""
@@ -90,8 +94,11 @@ class Module:
 
     @property
     def room(self) -> str:
-        """The directory under the package, or the module's own name at the top."""
-        return self.path.parts[0].removesuffix(".py")
+        """The directory under the package, a feature's own, or the module's name at the top."""
+        parts = self.path.parts
+        if parts[0] == "features" and len(parts) > 2:
+            return "/".join(parts[:2])
+        return parts[0].removesuffix(".py")
 
 
 def read_modules(package: Path) -> list[Module]:
@@ -151,6 +158,17 @@ def signature_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return function.body[0].lineno - function.lineno
 
 
+def shared_class_names(modules: Sequence[Module]) -> list[str]:
+    """Names of public classes that several modules define: a reader has to ask which is meant."""
+    names = Counter(
+        node.name
+        for module in modules
+        for node in module.tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    return sorted(name for name, count in names.items() if count > 1)
+
+
 def _nested(module: Module) -> int:
     """Conditional expressions inside another one."""
     return sum(
@@ -184,6 +202,7 @@ def figures(root: Path) -> list[tuple[str, str]]:
         for one in functions(module)
         if (count := signature_lines(one)) > SIGNATURE
     ]
+    shared = shared_class_names(modules)
     tall = [module for module in modules if len(module.text.splitlines()) > MODULE]
     folders = Counter(
         str(module.path.parent) for module in modules if module.path.name != "__init__.py"
@@ -209,6 +228,7 @@ def figures(root: Path) -> list[tuple[str, str]]:
         ),
         (f"signatures over {SIGNATURE} lines", f"{len(wide)} {', '.join(wide)}".strip()),
         (f"modules over {MODULE} lines", str(len(tall))),
+        ("class names for two things", f"{len(shared)} {', '.join(shared)}".strip()),
         *(
             (f"rooms of {feature}", f"{len(names)} ({', '.join(names)})")
             for feature, names in rooms.items()

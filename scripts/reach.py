@@ -23,9 +23,41 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-CEILINGS: Mapping[str, int] = {}
-"""Command, feature or ``core`` → the most code lines. Who needs more says why in the commit that
-raises it."""
+CEILINGS: Mapping[str, int] = {
+    "profile": 24_000,
+    "compare": 23_500,
+    "bisect": 22_500,
+    "validate": 22_000,
+    "benchmark": 21_500,
+    "measure": 21_500,
+    "watch": 19_000,
+    "export": 18_000,
+    "report": 18_000,
+    "history": 17_500,
+    "runs": 15_500,
+    "predict": 15_500,
+    "tune": 15_500,
+    "submit": 6_500,
+    "autopsy": 6_000,
+    "init": 5_500,
+    "docs": 4_500,
+    "feature trace": 9_800,
+    "feature watch": 7_500,
+    "feature validate": 6_200,
+    "feature compare": 6_000,
+    "feature decide": 4_000,
+    "feature cluster": 3_800,
+    "feature bisect": 3_000,
+    "feature imports": 1_900,
+    "feature machine": 1_700,
+    "feature export": 1_300,
+    "feature pytest": 500,
+    "core": 38_500,
+    "package": 82_500,
+}
+"""Command, feature, ``core`` or ``package`` → the most code lines: 1 to 5 % above what they are, so
+that an import that brings in another part of the package is noticed. Who needs more says why in
+the commit that raises it."""
 PACKAGE = "torchscale"
 LISTS_ALL = frozenset({"torchscale", "torchscale.cli.command_table", "torchscale.cli.main"})
 FOUND_BY_NAME = (".kinds", ".worker.models", ".export.formats")
@@ -202,9 +234,10 @@ def main() -> int:
     problems = inward(sources)
     for name, lines in reach_rows(sources):
         ceiling = CEILINGS.get(name)
-        above = ceiling is not None and lines > ceiling
-        if above:
-            problems.append(f"{name} reaches {lines:,} code lines; its ceiling is {ceiling:,}")
+        if ceiling is None:
+            problems.append(f"{name} has {lines:,} code lines and no ceiling in scripts/reach.py")
+        elif lines > ceiling:
+            problems.append(f"{name} has {lines:,} code lines; its ceiling is {ceiling:,}")
         if not options.check:
             print(f"{lines:>7,}  {name}")  # noqa: T201 - the table
     for problem in problems:

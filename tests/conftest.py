@@ -55,7 +55,7 @@ SYSTEMS = tuple(
 """Their tests need a system beside the package, as do those with a fixture of
 :data:`SYSTEM_FIXTURES`; ``make test`` leaves them to ``make test-systems``."""
 SYSTEM_FIXTURES = {"browser"}
-OF_CI = ("code_figures", "once_more", "pythons", "torches")
+OF_CI = ("code_figures", "once_more", "pythons", "reach", "torches")
 """Scripts that CI relies on: the tests of all others run in ``make campaign`` alone."""
 ONE_BY_ONE = "tests/integration/"
 """Tests here take long and share nothing."""

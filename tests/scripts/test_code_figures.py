@@ -59,8 +59,8 @@ def test_what_is_counted(script: ModuleType, checkout: Path) -> None:
 
 def test_a_feature_is_found_by_its_own_names(script: ModuleType, checkout: Path) -> None:
     figures = dict(script.figures(checkout))
-    assert figures["rooms of hang"] == "1 (hang)"  # and not of change_points
-    assert figures["rooms of history"] == "1 (history)"
+    assert figures["rooms of hang"] == "1 (features/watch)"  # and not of change_points
+    assert figures["rooms of history"] == "1 (features/compare)"
 
 
 def test_complexity_counts_decisions(script: ModuleType, checkout: Path) -> None:
@@ -72,7 +72,7 @@ def test_complexity_counts_decisions(script: ModuleType, checkout: Path) -> None
 def test_a_namesake_is_no_figure_of_a_cell(script: ModuleType, checkout: Path) -> None:
     for path in ("analysis/summary.py", "features/decide/tune/outcome.py", "report/table.py"):
         module = checkout / "torchscale" / path
-        module.parent.mkdir(exist_ok=True)
+        module.parent.mkdir(parents=True, exist_ok=True)
         module.write_text("tokens_per_second = 1\n")
     assert dict(script.figures(checkout))["modules that name a cell's tokens_per_second"] == "2"
 
@@ -82,12 +82,20 @@ def test_long_signatures_are_named(script: ModuleType, checkout: Path) -> None:
     for name, count in (("fits", 58), ("long", 59)):
         options = "".join(f"    option_{number}: int,\n" for number in range(count))
         source = f'def {name}(\n{options}) -> None:\n    """A command."""\n'
-        (checkout / "torchscale" / "hang" / f"{name}.py").write_text(source)
+        (checkout / "torchscale" / "analysis" / f"{name}.py").write_text(source)
     assert dict(script.figures(checkout))["signatures over 60 lines"] == "1 long 61"
 
 
 def test_long_modules_are_counted(script: ModuleType, checkout: Path) -> None:
     assert dict(script.figures(checkout))["modules over 300 lines"] == "0"
     for name, count in (("fits", 300), ("long", 301)):  # code and all
-        (checkout / "torchscale" / "hang" / f"{name}.py").write_text("# a comment\n" * count)
+        (checkout / "torchscale" / "analysis" / f"{name}.py").write_text("# a comment\n" * count)
     assert dict(script.figures(checkout))["modules over 300 lines"] == "1"
+
+
+def test_a_class_name_for_two_things_is_named(script: ModuleType, checkout: Path) -> None:
+    assert dict(script.figures(checkout))["class names for two things"] == "0"
+    for name in ("first", "second"):
+        source = "class Cause:\n    pass\n\n\nclass _Own:\n    pass\n"
+        (checkout / "torchscale" / "analysis" / f"{name}.py").write_text(source)
+    assert dict(script.figures(checkout))["class names for two things"] == "1 Cause"

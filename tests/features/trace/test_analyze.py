@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from torchscale.errors import UsageError
-from torchscale.features.trace.analyze import Parts, ReadingProgress, make_parts
+from torchscale.features.trace.analyze import ReadingProgress, RecordingParts, make_parts
 
 
 def test_parts_are_read_from_text() -> None:
-    assert make_parts(None, None, None, None) == Parts()
+    assert make_parts(None, None, None, None) == RecordingParts()
     parts = make_parts("0-3,9", 4, "10:", "2GB")
     assert (str(parts.ranks), parts.sample, str(parts.steps)) == ("0-3,9", 4, "10:")
     assert parts.memory_bytes == 2 << 30

@@ -59,7 +59,7 @@ def analyze_recording(directory: Path, recording: Recording) -> Profile:
 
 
 @dataclass(frozen=True)
-class Parts:
+class RecordingParts:
     """What of recordings is analyzed, and what reading may take.
 
     Attributes:
@@ -77,13 +77,13 @@ class Parts:
 
 def make_parts(
     ranks: str | None, sample: int | None, steps: str | None, memory: str | None
-) -> Parts:
+) -> RecordingParts:
     """What a user asks for in text; ``None`` for what is not asked for.
 
     Raises:
         UsageError: it is not as it is to be written.
     """
-    parts = Parts(sample=sample)
+    parts = RecordingParts(sample=sample)
     if ranks is not None:
         parts = replace(parts, ranks=RankRanges.parse(ranks))
     if steps is not None:
@@ -101,7 +101,7 @@ def analyze_files(
     window: WindowChoice = WindowChoice.AUTO,
     directory: Path | None = None,
     *,
-    parts: Parts | None = None,
+    parts: RecordingParts | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> ProfileAnalysis:
     """Analyze recordings; with ``directory`` also write the analysis and its timeline there.
@@ -118,7 +118,7 @@ def analyze_files(
         MachineError: a report of nsys is among them and cannot be exported here.
         OutputError: there is no space for files.
     """
-    parts = parts or Parts()
+    parts = parts or RecordingParts()
     recordings = find_recordings(paths)
     reports = [path for path in recordings if path.suffix == REPORT_SUFFIX]
     with scratch_directory("profile") as scratch:
@@ -152,7 +152,7 @@ def analyze_recordings(
     *,
     window: WindowChoice = WindowChoice.AUTO,
     output_dir: Path | None = None,
-    parts: Parts | None = None,
+    parts: RecordingParts | None = None,
     observer: Observer = SILENT,
 ) -> ProfileAnalysis:
     """Analyze recordings of one or many ranks, made here or elsewhere. Needs no torch and no GPU.

@@ -21,7 +21,7 @@ from torchscale.schema.profiles.request import RecordRequest
 
 
 @dataclass(frozen=True)
-class CellProfiler:
+class RecordingProfiler:
     """Profiles cells of a plan, each in a torchrun of its own that feeds no throughput."""
 
     plan: Plan
@@ -60,7 +60,7 @@ class CellProfiler:
         return analyze_recording(directory, recording)
 
 
-def sweep_profiler(planned: PlannedRun) -> tuple[CellProfiler | None, tuple[str, ...]]:
+def sweep_profiler(planned: PlannedRun) -> tuple[RecordingProfiler | None, tuple[str, ...]]:
     """The profiler that ``profiling`` of a config asks for, and notes on what it will not get;
     ``None`` where nothing can be recorded."""
     settings = planned.experiment.profiling
@@ -78,7 +78,7 @@ def sweep_profiler(planned: PlannedRun) -> tuple[CellProfiler | None, tuple[str,
             "scripts of your own are not recorded by a sweep; `torchscale profile -- COMMAND` "
             "records a program",
         )
-    profiler = CellProfiler(
+    profiler = RecordingProfiler(
         planned.plan,
         choice,
         ProfileTarget(settings.target),

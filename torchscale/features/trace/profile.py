@@ -20,7 +20,7 @@ from torchscale.errors import (
     UsageError,
 )
 from torchscale.features.trace.analyze import Profile, analyze_recording
-from torchscale.features.trace.cell_profiler import CellProfiler
+from torchscale.features.trace.cell_profiler import RecordingProfiler
 from torchscale.features.trace.recording.choice import choose_tool, choose_tool_for, most_steps
 from torchscale.features.trace.recording.own_program import record_program
 from torchscale.features.trace.recording.user_program import UserRun
@@ -138,7 +138,9 @@ def profile_workload(
     if choice.note:
         observer.note(choice.note)
     env = hidden_environment(planned.experiment)
-    profiler = CellProfiler(planned.plan, choice, target, seconds, max_steps, planned.limits, env)
+    profiler = RecordingProfiler(
+        planned.plan, choice, target, seconds, max_steps, planned.limits, env
+    )
     profiled_only = (PlannedCell(cell=cell, skip_reason=PROFILED_ONLY),)
     with measuring(directory) as stop:
         folder = RunFolder.join(

@@ -17,7 +17,7 @@ from typing import IO, cast
 
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import OutputError, TorchscaleError, TraceError, UsageError
-from torchscale.features.trace.analyze import Parts, analyze_files
+from torchscale.features.trace.analyze import RecordingParts, analyze_files
 from torchscale.features.trace.problem.description import SQLITE, kind_of, without_content
 from torchscale.features.trace.problem.neutral import NotNeutralError, categories, neutralize
 from torchscale.features.trace.problem.pieces import Pieces, split
@@ -71,7 +71,7 @@ class Failing:
     path: Path
     message: str
     window: WindowChoice
-    parts: Parts | None
+    parts: RecordingParts | None
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def report_problem(
     output: Path,
     *,
     window: WindowChoice = WindowChoice.AUTO,
-    parts: Parts | None = None,
+    parts: RecordingParts | None = None,
     observer: Observer = SILENT,
 ) -> ProblemReport:
     """Write the smallest part of a failing recording that still fails in the same way, or where there
@@ -177,7 +177,7 @@ def _check_output(output: Path) -> None:
         )
 
 
-def _failing(recordings: list[Path], window: WindowChoice, parts: Parts | None) -> Failing:
+def _failing(recordings: list[Path], window: WindowChoice, parts: RecordingParts | None) -> Failing:
     """The recording that fails; of several the first that fails alone in the way that all do.
 
     Raises:
@@ -204,7 +204,7 @@ def _failing(recordings: list[Path], window: WindowChoice, parts: Parts | None) 
     )
 
 
-def _failure(paths: list[Path], window: WindowChoice, parts: Parts | None) -> str | None:
+def _failure(paths: list[Path], window: WindowChoice, parts: RecordingParts | None) -> str | None:
     """How the analysis fails; ``None`` where it does not.
 
     Raises:

@@ -133,6 +133,14 @@ def test_what_copies_of_split_matrices_save_comes_back(forks: Forks, tmp_path: P
 
 
 @pytest.mark.slow
+def test_running_statistics_of_a_rank_are_its_own(forks: Forks, tmp_path: Path) -> None:
+    """A checkpoint holds BatchNorm's of one rank, which is no damage."""
+    (ranks,) = run(forks, tmp_path, [task_of("ddp", None, 2, models="tiny-resnet")])
+    for rank in ranks:
+        assert [load.restored for load in rank.loads] == [True, True]
+
+
+@pytest.mark.slow
 def test_one_rank_alone(forks: Forks, tmp_path: Path) -> None:
     ((rank,),) = run(forks, tmp_path, [task_of("none", None, 1)])
     assert [load.restored for load in rank.loads] == [True, True]

@@ -106,10 +106,19 @@ def state_bytes(state: State, ranks: Ranks) -> tuple[int, int]:
     return values, values + entries * _TENSOR_OVERHEAD
 
 
-def digest(state: State) -> str:
-    """Equal for states of equal bits on this rank."""
+def buffers_of(trainer: Trainer, state: State) -> frozenset[str]:
+    """Paths of the buffers, such as BatchNorm's running statistics, in a state. Each rank has its
+    own, and a checkpoint holds those of one rank: a load gives them to all."""
+    places = {buffer.data_ptr() for buffer in trainer.module.buffers()}
+    return frozenset(path for path, tensor in _tensors(state) if tensor.data_ptr() in places)
+
+
+def digest(state: State, left_out: frozenset[str] = frozenset()) -> str:
+    """Equal for states of equal bits on this rank, apart from what is at the paths ``left_out``."""
     found = hashlib.blake2b(digest_size=16)
     for name, value in _leaves(state):
+        if name in left_out:
+            continue
         found.update(name.encode())
         if not isinstance(value, Tensor):
             found.update(repr(value).encode())

@@ -423,11 +423,11 @@ SMALL = """
 import sys
 from pathlib import Path
 from torchscale.features.bisect.builder import Builder, Sources
-from torchscale.features.bisect.environment import Environment
+from torchscale.features.bisect.environment import ProgramEnvironment
 from torchscale.errors import OutputError
 
 builder = Builder(Path(sys.argv[1]), Sources((Path(sys.argv[2]),)))
-large = Environment(requirements=("demo==1.0",))
+large = ProgramEnvironment(requirements=("demo==1.0",))
 try:
     builder.build(large)
 except OutputError as error:

@@ -122,7 +122,7 @@ LOADS = """
 import sys
 sys.path[:0] = {path!r}
 from tests.worker.data.test_loader import *
-found = source(Share(2, 0, 1), workers=2)
+found = source(SampleShare(2, 0, 1), workers=2)
 found.next_batch()
 print(*(process.pid for process in multiprocessing.active_children()), flush=True)
 import time; time.sleep(120)

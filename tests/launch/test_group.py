@@ -44,6 +44,7 @@ def env() -> dict[str, str]:
     return {"PYTHONPATH": str(MODELS)}
 
 
+@pytest.mark.real
 def test_cells_run_one_after_the_other_in_the_same_processes(tmp_path: Path) -> None:
     fixed: dict[str, Any] = {"benchmark": {**FAST, "measure_steps": 10}}
     wanted = tasks("tiny-resnet", "tiny-decoder", parallel={"strategy": ["ddp", "fsdp"]})

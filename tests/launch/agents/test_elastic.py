@@ -35,7 +35,7 @@ from torchscale.schema.state import State
 from torchscale.util.processes.names import AGENT_NAME
 from torchscale.util.processes.subprocesses import find_token_processes, is_running, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 HANGING = {"name": "faulty:build", "fault": "hang", "rank": 1, "step": 6}
 
@@ -122,7 +122,6 @@ def printed(directory: Path, rank: int = 0) -> list[str]:
     return (directory / f"rank-{rank}.stdout.log").read_text().splitlines()
 
 
-@pytest.mark.real
 def test_each_launch_has_processes_of_its_own_and_one_imports_for_all(tmp_path: Path) -> None:
     fixed: dict[str, Any] = {"benchmark": {**FAST, "measure_steps": 10}}
     wanted = tasks("tiny-resnet", "tiny-decoder", parallel={"strategy": ["ddp", "fsdp"]})
@@ -229,7 +228,6 @@ def test_ranks_find_what_a_torchrun_command_sets(
             assert mine[name] == theirs[name], name
 
 
-@pytest.mark.real
 def test_no_launch_collects_what_imports_have_made(
     tmp_path: Path, place: Path, shared: Started
 ) -> None:
@@ -341,7 +339,6 @@ def once_at_work(directory: Path, act: Callable[[], None]) -> Iterator[None]:
     assert reached == [True]
 
 
-@pytest.mark.real
 def test_the_parent_of_the_ranks_is_an_agent_and_a_stop_request_ends_them_all(
     tmp_path: Path,
 ) -> None:
@@ -367,7 +364,6 @@ def test_the_parent_of_the_ranks_is_an_agent_and_a_stop_request_ends_them_all(
 
 
 @pytest.mark.parametrize("name", cases(["launcher"], ["agent"]))
-@pytest.mark.real
 def test_a_process_above_the_ranks_that_is_killed_is_named_and_the_next_launch_runs(
     tmp_path: Path, name: str
 ) -> None:
@@ -417,7 +413,6 @@ def test_ranks_that_leave_with_0_are_not_waited_for(
     assert record.exit_code == 0
 
 
-@pytest.mark.real
 def test_a_launch_runs_in_the_environment_that_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -459,7 +454,6 @@ def of_cell(value: str) -> Callable[[AnyCell], dict[str, str]]:
     return lambda cell: {"OF_THE_CELL": value} if value else {}
 
 
-@pytest.mark.real
 def test_a_users_module_is_imported_by_each_rank_from_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

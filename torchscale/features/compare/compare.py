@@ -24,7 +24,7 @@ from torchscale.features.compare.history.baselines import Against, earlier_side,
 from torchscale.features.compare.inputs import Side, load_sides, load_source, meant_source
 from torchscale.features.compare.recordings import compare_cells
 from torchscale.features.compare.sections.document import ComparisonReport, comparison_document
-from torchscale.features.compare.text.comparison import METRIC_LABELS
+from torchscale.features.compare.text.result import METRIC_LABELS
 from torchscale.features.compare.text.verdict import format_held, format_nothing_compared
 from torchscale.observer import SILENT, Observer
 from torchscale.read.rendering import render_document

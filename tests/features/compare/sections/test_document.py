@@ -16,12 +16,8 @@ from torchscale.features.compare.analysis.matching import SideDifference
 from torchscale.features.compare.export import comparison_json
 from torchscale.features.compare.sections.document import ComparisonReport, comparison_document
 from torchscale.features.compare.terminal.comparison import print_comparison
-from torchscale.features.compare.text.comparison import (
-    comparison_label,
-    format_level,
-    format_p,
-    measured_at,
-)
+from torchscale.features.compare.text.comparison import comparison_label, format_p
+from torchscale.features.compare.text.result import format_level, measured_at
 from torchscale.features.compare.text.verdict import format_session_noise
 from torchscale.report.document import Chart, Document, Table, Tone
 from torchscale.report.formats.chart_plotly import chart_figure

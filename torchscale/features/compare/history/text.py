@@ -7,13 +7,8 @@ from collections.abc import Sequence
 from torchscale.analysis.stats.change_points import MIN_LENGTH
 from torchscale.config.choices import Metric
 from torchscale.features.compare.history.trends import ChangePoint, Trend
-from torchscale.features.compare.text.comparison import (
-    cell_text,
-    format_interval,
-    format_level,
-    format_ratio_change,
-    metric_label,
-)
+from torchscale.features.compare.text.comparison import format_interval, format_ratio_change
+from torchscale.features.compare.text.result import cell_text, format_level, metric_label
 from torchscale.report.document import shortened
 from torchscale.util.words import by_count, plural
 

@@ -17,14 +17,12 @@ from torchscale.features.compare.analysis.pair import (
 from torchscale.features.compare.text.comparison import (
     change_ends,
     comparison_label,
-    format_level,
     format_outcome,
     format_p,
     format_ratio_change,
     format_verdict,
-    metric_label,
-    result_label,
 )
+from torchscale.features.compare.text.result import format_level, metric_label, result_label
 from torchscale.report.document import (
     Block,
     Bullets,

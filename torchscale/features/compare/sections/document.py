@@ -29,12 +29,11 @@ from torchscale.features.compare.sections.ranking import (
 )
 from torchscale.features.compare.sections.why import recording_blocks, why_section
 from torchscale.features.compare.text.comparison import (
-    METRIC_LABELS,
     format_interval,
     format_ratio_change,
     format_verdict,
-    measured_at,
 )
+from torchscale.features.compare.text.result import METRIC_LABELS, measured_at
 from torchscale.features.compare.text.verdict import pair_verdict
 from torchscale.report.document import (
     Document,

@@ -13,13 +13,8 @@ from torchscale.features.compare.analysis.pair import (
     Reason,
 )
 from torchscale.features.compare.sections.cells import ratio_value, verdict_value
-from torchscale.features.compare.text.comparison import (
-    METRIC_LABELS,
-    both_values,
-    change_ends,
-    format_scores,
-    result_label,
-)
+from torchscale.features.compare.text.comparison import both_values, change_ends, format_scores
+from torchscale.features.compare.text.result import METRIC_LABELS, result_label
 from torchscale.features.compare.text.verdict import format_nothing_compared
 from torchscale.report.document import (
     Block,

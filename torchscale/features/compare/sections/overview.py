@@ -8,11 +8,8 @@ from collections.abc import Sequence
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.matching import SideDifference
 from torchscale.features.compare.analysis.pair import CellOutcome, ChangeVerdict, Pair
-from torchscale.features.compare.text.comparison import (
-    comparison_label,
-    format_ratio_change,
-    result_label,
-)
+from torchscale.features.compare.text.comparison import comparison_label, format_ratio_change
+from torchscale.features.compare.text.result import result_label
 from torchscale.features.compare.text.verdict import format_headline, format_session_noise
 from torchscale.report.document import AnyChart, Headline, Overview, QuestionAnswer, Tone, shortened
 from torchscale.util.words import capped, listed, plural

@@ -9,7 +9,8 @@ from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.pair import ChangeVerdict, Overall, Pair
 from torchscale.features.compare.sections.cells import ratio_value, verdict_value
-from torchscale.features.compare.text.comparison import METRIC_LABELS, change_ends
+from torchscale.features.compare.text.comparison import change_ends
+from torchscale.features.compare.text.result import METRIC_LABELS
 from torchscale.report.document import DASH, Column, Section, Table, TableValue, shortened
 
 _SAME = LogRatio(0.0)

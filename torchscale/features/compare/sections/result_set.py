@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from torchscale.features.compare.text.comparison import (
+from torchscale.features.compare.text.result import (
     format_level,
     format_state,
     measured_days,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-
 from torchscale.analysis.stats.ratios import LogRatio
-from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.compare import LEVEL
 from torchscale.features.compare.analysis.pair import (
     CellComparison,
@@ -17,100 +14,24 @@ from torchscale.features.compare.analysis.pair import (
     Score,
 )
 from torchscale.features.compare.export_schema import Disturbance
+from torchscale.features.compare.text.result import (
+    METRIC_LABELS,
+    format_state,
+    label_parts,
+    result_label,
+)
 from torchscale.report.document import shortened
-from torchscale.report.text.labels import batch_label, panel_title
-from torchscale.report.text.times import format_days
-from torchscale.schema.cells.kinds import AnyCell, as_kind
-from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.util.interval_text import format_ends
 from torchscale.util.units import (
-    format_byte_rate,
-    format_bytes,
     format_change,
-    format_flops,
     format_percent,
-    format_rate,
-    format_seconds,
 )
-from torchscale.util.words import by_count, in_brackets, listed, plural
-
-METRIC_LABELS = {
-    Metric.THROUGHPUT: "samples/s",
-    Metric.STEPS: "steps/s",
-    Metric.STEP_P95: "step p95, per launch",
-    Metric.MEMORY: "peak memory",
-    Metric.ENERGY: "samples/joule",
-    Metric.COST: "samples/$",
-    Metric.BUSBW: "bus bandwidth",
-    Metric.COMPUTE: "matmul rate",
-    Metric.COPY: "copy bandwidth",
-    Metric.SAVE: "checkpoint saved at",
-    Metric.LOAD: "checkpoint loaded at",
-    Metric.STOP: "stop for a checkpoint",
-    Metric.STOP_ASYNC: "stop for an asynchronous checkpoint",
-}
-_UNITS: Mapping[Metric, Callable[[float], str]] = {
-    Metric.STEP_P95: format_seconds,
-    Metric.MEMORY: format_bytes,
-    Metric.BUSBW: format_byte_rate,
-    Metric.COPY: format_byte_rate,
-    Metric.SAVE: format_byte_rate,
-    Metric.LOAD: format_byte_rate,
-    Metric.STOP: format_seconds,
-    Metric.STOP_ASYNC: format_seconds,
-    Metric.COMPUTE: format_flops,
-}
-
+from torchscale.util.words import by_count, listed, plural
 
 _DIGITS_OF_P = 3
 UNBOUNDED = "unknown"
 BRACKETS = "[In brackets]: between which ends the change lies without what disturbed one side."
 """Below a table with :func:`change_ends`."""
-
-
-def measured_at(sides: Sequence[ResultSet]) -> list[str]:
-    """When each side was measured: days; to the minute where two sides have the same days."""
-    days = [measured_days(side) for side in sides]
-    if len(set(days)) == len(days):
-        return days
-    return [_minutes(side) or day for side, day in zip(sides, days, strict=True)]
-
-
-def _minutes(side: ResultSet) -> str:
-    """``2026-11-20 10:01 to 10:25 UTC``; empty where unknown."""
-    times = sorted(
-        launch.started_at for cell in side.cells for launch in cell.launches if launch.started_at
-    )
-    if not times:
-        return ""
-    first, last = (shortened(time[:16].replace("T", " ")) for time in (times[0], times[-1]))
-    end = last
-    if last[:10] == first[:10]:
-        end = last[11:]
-    if last == first:
-        return f"{first} UTC"
-    return f"{first} to {end} UTC"
-
-
-def measured_days(side: ResultSet) -> str:
-    """``2026-11-20``, or ``2026-11-20 to 2026-11-22``; empty where unknown."""
-    launches = (
-        launch.started_at for cell in side.cells for launch in cell.launches if launch.started_at
-    )
-    return format_days(launches) or side.created_at[:10]
-
-
-def format_level(metric: Metric, value: float) -> str:
-    """A value with its unit."""
-    return _UNITS.get(metric, format_rate)(value)
-
-
-def metric_label(metric: Metric, detail: str) -> str:
-    """``samples/s``, or ``bus bandwidth all_reduce fp32``."""
-    if detail:
-        return f"{METRIC_LABELS[metric]} {detail}"
-    return METRIC_LABELS[metric]
 
 
 def format_ratio_change(ratio: LogRatio) -> str:
@@ -190,21 +111,11 @@ def format_disturbance(disturbance: Disturbance, names: tuple[str, str]) -> str:
     return f"{which} of {side} {verb} {disturbance.condition}{took}"
 
 
-def result_label(cell: ResultCell) -> str:
-    """Everything that distinguishes a cell from the others, in one line."""
-    return cell_text(cell.cell)
-
-
-def cell_text(cell: AnyCell) -> str:
-    """Everything that distinguishes a cell by itself from others, in one line."""
-    return shortened(", ".join(_label_parts(cell)))
-
-
 def comparison_label(cell: CellComparison) -> str:
     """:func:`result_label`, with ``2 devices | 4 devices`` where the sides differ."""
     if cell.before is None or cell.after is None:
         return result_label(cell.cell)
-    sides = [_label_parts(side.cell) for side in (cell.before, cell.after)]
+    sides = [label_parts(side.cell) for side in (cell.before, cell.after)]
     if len(sides[0]) != len(sides[1]):
         return shortened(" | ".join(", ".join(parts) for parts in sides))
     return shortened(
@@ -219,13 +130,6 @@ def both_values(before: str, after: str) -> str:
     return f"{before} | {after}"
 
 
-def _label_parts(cell: AnyCell) -> list[str]:
-    trained = as_kind(cell, TrainingCell)
-    if trained is not None:
-        return [panel_title(trained), batch_label(trained), plural(trained.world_size, "device")]
-    return [cell.title, *cell.settings, f"n={cell.world_size}"]
-
-
 def format_outcome(cell: CellComparison, names: tuple[str, str]) -> str:
     """Why a cell could not be compared."""
     outcomes = []
@@ -238,11 +142,6 @@ def format_outcome(cell: CellComparison, names: tuple[str, str]) -> str:
     if before is not None and after is not None and format_state(before) == format_state(after):
         outcomes = [f"both {format_state(before)}"]
     return shortened("; ".join(outcomes))
-
-
-def format_state(cell: ResultCell) -> str:
-    """``skipped (needs 4 devices)``."""
-    return cell.state.value + in_brackets(cell.reason)
 
 
 def format_overall(overall: Overall) -> str:

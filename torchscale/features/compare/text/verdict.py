@@ -16,13 +16,15 @@ from torchscale.features.compare.analysis.pair import (
     Reason,
 )
 from torchscale.features.compare.text.comparison import (
-    METRIC_LABELS,
     comparison_label,
     format_disturbance,
     format_overall,
     format_overall_change,
     format_possible,
     format_ratio_change,
+)
+from torchscale.features.compare.text.result import (
+    METRIC_LABELS,
     format_state,
     metric_label,
     result_label,

@@ -83,11 +83,11 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "hardware": "features.machine.hardware.report",
             "memory": "features.machine.memory.report",
         },
-        "nodes": {
-            "cluster": "features.cluster.sweep:join_cluster",
-        },
         "live pages": {
             "watch": "features.watch.live_page:JobPage",
+        },
+        "nodes": {
+            "cluster": "features.cluster.sweep:join_cluster",
         },
         "reports": {
             "analysis.json": "features.trace.report:recording_report",
@@ -133,13 +133,11 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 
 class Slot(Generic[T]):
-    """A place where features add to the core.
-
-    Attributes:
-        name: As in :data:`OFFERS`. Who names a slot says what it must offer: ``T`` is its form.
-    """
+    """A place where features add to the core. Who names it says what must be offered: ``T`` is its
+    form."""
 
     def __init__(self, name: str) -> None:
+        """``name``: as in :data:`OFFERS`."""
         self._offers = OFFERS[name]
 
     def __contains__(self, key: str) -> bool:

@@ -290,10 +290,6 @@ class TrainingCellExport(Export):
     efficiency: EfficiencyExport | None
 
 
-AnyCellExport = TrainingCellExport | AnyMachineExport
-"""A cell of any kind."""
-
-
 class ReportExport(Export):
     """A run: its environment, and each cell with its figures."""
 

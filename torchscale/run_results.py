@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from torchscale.features.decide.forecast.page import PredictionReport
-    from torchscale.report.document import AnyChart
+    from torchscale.report.charts import AnyChart
 
 
 def load_results(*sources: str | Path) -> Results:

@@ -15,7 +15,8 @@ import pytest
 from tests.factories import cells, failed_record, launch_record, run
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.report.build import build_document
-from torchscale.report.document import Column, Document, Table, TableValue, chart_name
+from torchscale.report.charts import chart_name
+from torchscale.report.document import Column, Document, Table, TableValue
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown

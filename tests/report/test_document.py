@@ -3,6 +3,7 @@ without what tells nothing."""
 
 from __future__ import annotations
 
+from torchscale.report.charts import chart_name
 from torchscale.report.document import (
     DASH,
     Column,
@@ -10,7 +11,6 @@ from torchscale.report.document import (
     TableValue,
     Tone,
     caution_where,
-    chart_name,
     only_if,
     optional_text,
     optional_value,

@@ -30,7 +30,8 @@ from torchscale.features.machine.hardware.report import outcome as hardware_outc
 from torchscale.features.machine.text import point_flag_lines
 from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
-from torchscale.report.document import Chart, ChartGrid, Document, Table, log_ticks
+from torchscale.report.charts import Chart, log_ticks
+from torchscale.report.document import ChartGrid, Document, Table
 from torchscale.report.formats.console import print_document
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.html import render_html

@@ -22,7 +22,8 @@ from tests.report.sections.test_lost_time import record
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.build import build_document
-from torchscale.report.document import Chart, ChartGrid, Document, Table, TableValue
+from torchscale.report.charts import Chart
+from torchscale.report.document import ChartGrid, Document, Table, TableValue
 from torchscale.report.formats.columns import cell_row
 from torchscale.report.formats.console import print_document
 from torchscale.report.formats.export import summary_csv

@@ -24,10 +24,9 @@ from tests.factories import run as make_run
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
+from torchscale.report.charts import AnyChart, Chart
 from torchscale.report.document import (
-    AnyChart,
     Bullets,
-    Chart,
     ChartGrid,
     Document,
     Headline,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchscale.report.charts import TimelineChart, TimeSpan, chart_name
 from torchscale.report.document import (
     DASH,
     Block,
@@ -14,9 +15,6 @@ from torchscale.report.document import (
     Paragraph,
     Table,
     TableValue,
-    TimelineChart,
-    TimeSpan,
-    chart_name,
     optional_value,
     shortened,
     text_value,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torchscale.report.document import BarLayer, Chart, ChartSeries, StackedChart
+from torchscale.report.charts import BarLayer, Chart, ChartSeries, StackedChart
 from torchscale.report.formats.axes import (
     byte_ticks,
     cut_at,

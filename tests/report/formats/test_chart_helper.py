@@ -7,7 +7,8 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from torchscale.report.document import Chart, ChartGrid, ChartSeries, Document, Section
+from torchscale.report.charts import Chart, ChartSeries
+from torchscale.report.document import ChartGrid, Document, Section
 from torchscale.report.formats.chart_helper import Alone, ChartHelper, Drawing, chart_helper
 from torchscale.report.formats.html import render_html
 

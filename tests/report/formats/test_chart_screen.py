@@ -12,7 +12,7 @@ import pytest
 from tests.report.test_build import HOSTILE
 from tests.report.test_sections import many_cells
 from torchscale.report.build import build_document
-from torchscale.report.document import (
+from torchscale.report.charts import (
     AnyChart,
     BarLayer,
     Chart,

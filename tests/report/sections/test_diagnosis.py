@@ -11,7 +11,8 @@ from torchscale.analysis.kinds import training
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.analysis.training.flags import Flag
 from torchscale.report.build import build_document
-from torchscale.report.document import Details, Paragraph, Table, TimelineChart
+from torchscale.report.charts import TimelineChart
+from torchscale.report.document import Details, Paragraph, Table
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.report_export import summary_json
 from torchscale.report.sections.diagnosis import diagnosis_section

@@ -19,14 +19,8 @@ from torchscale.analysis.summary.run import summarize
 from torchscale.analysis.training.signals import digest_signals
 from torchscale.features.trace.analysis.analyze import analyze_trace
 from torchscale.report.build import build_document
-from torchscale.report.document import (
-    ChartGrid,
-    Document,
-    Section,
-    StackedChart,
-    Table,
-    TimelineChart,
-)
+from torchscale.report.charts import StackedChart, TimelineChart
+from torchscale.report.document import ChartGrid, Document, Section, Table
 from torchscale.report.formats.chart_plotly import chart_figure
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from torchscale.report.document import Chart, ChartSeries, log_ticks
+from torchscale.report.charts import Chart, ChartSeries, log_ticks
 from torchscale.util.units import format_bytes
 
 _FEW_POINTS = 3

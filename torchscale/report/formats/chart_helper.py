@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
 
-from torchscale.report.document import AnyChart
+from torchscale.report.charts import AnyChart
 from torchscale.report.formats.chart_screen import ScreenChart, screen_chart
 from torchscale.util.gc import gc_paused
 from torchscale.util.interpreter import module_command

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchscale.report.document import (
+from torchscale.report.charts import (
     AnyChart,
     Chart,
     ChartSeries,

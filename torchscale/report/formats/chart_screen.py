@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from torchscale.report.document import AnyChart, Chart, StackedChart, TimelineChart
+from torchscale.report.charts import AnyChart, Chart, StackedChart, TimelineChart
 from torchscale.report.formats.axes import is_small
 from torchscale.report.formats.chart_svg import BAR, Plot, draw_chart
 from torchscale.util.units import format_bytes

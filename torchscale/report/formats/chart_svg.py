@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape
 
-from torchscale.report.document import (
+from torchscale.report.charts import (
     AnyChart,
     Chart,
     ChartSeries,
     StackedChart,
     TimelineChart,
     log_ticks,
-    shortened,
 )
+from torchscale.report.document import shortened
 from torchscale.report.formats.axes import (
     cut_at,
     cut_points,

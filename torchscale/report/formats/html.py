@@ -12,20 +12,17 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from torchscale.report.charts import AnyChart, Chart, StackedChart, TimelineChart
 from torchscale.report.document import (
     DASH,
-    AnyChart,
     Bullets,
-    Chart,
     ChartGrid,
     Details,
     Document,
     Paragraph,
     Section,
-    StackedChart,
     Table,
     TableValue,
-    TimelineChart,
     Tone,
 )
 from torchscale.report.formats.chart_helper import Drawing, chart_helper

@@ -4,7 +4,8 @@ browser."""
 from __future__ import annotations
 
 from torchscale.errors import MachineError
-from torchscale.report.document import MAX_PAPER_ROWS, AnyChart, Document
+from torchscale.report.charts import AnyChart
+from torchscale.report.document import MAX_PAPER_ROWS, Document
 from torchscale.report.formats.chart_svg import chart_svg, chart_width
 from torchscale.report.formats.html import (
     block_kind,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.scaling import Efficiency
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import Chart, ChartSeries, chart_name
+from torchscale.report.charts import Chart, ChartSeries, chart_name
 from torchscale.report.sections.selection import MAX_PANELS, shown_panels, spread_out
 from torchscale.report.text.labels import batch_label
 from torchscale.report.text.run_labels import device_noun, nodes_of

@@ -8,12 +8,11 @@ from torchscale.analysis.summary.machine import HardwareSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.roofline import FAR_BELOW_ROOF
 from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.report.charts import Chart, ChartSeries
 from torchscale.report.document import (
     Block,
     Bullets,
-    Chart,
     ChartGrid,
-    ChartSeries,
     Paragraph,
     ReportPart,
     Section,

@@ -7,16 +7,8 @@ from collections.abc import Callable, Sequence
 from torchscale.analysis.summary.cost import Cost, cost_of
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import (
-    Block,
-    Chart,
-    ChartGrid,
-    ChartSeries,
-    Paragraph,
-    ReportPart,
-    Section,
-    chart_name,
-)
+from torchscale.report.charts import Chart, ChartSeries, chart_name
+from torchscale.report.document import Block, ChartGrid, Paragraph, ReportPart, Section
 from torchscale.report.sections.selection import Line, shown_panels
 from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.labels import batch_label, cell_label

@@ -7,17 +7,8 @@ from dataclasses import replace
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import (
-    Block,
-    Chart,
-    ChartGrid,
-    ChartSeries,
-    Paragraph,
-    ReportPart,
-    Section,
-    Table,
-    chart_name,
-)
+from torchscale.report.charts import Chart, ChartSeries, chart_name
+from torchscale.report.document import Block, ChartGrid, Paragraph, ReportPart, Section, Table
 from torchscale.report.sections.selection import MAX_LINES, MAX_PANELS, spread_out
 from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.labels import panel_title

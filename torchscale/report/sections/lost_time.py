@@ -8,18 +8,16 @@ from collections.abc import Sequence
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.decomposition import UNEXPLAINED_LIMIT
 from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.report.charts import BarLayer, StackedChart, chart_name
 from torchscale.report.document import (
-    BarLayer,
     Block,
     ChartGrid,
     Column,
     Paragraph,
     ReportPart,
     Section,
-    StackedChart,
     Table,
     TableValue,
-    chart_name,
     shortened,
 )
 from torchscale.report.sections.selection import MAX_PANELS

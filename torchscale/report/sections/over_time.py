@@ -10,17 +10,8 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.analysis.training.telemetry import gpu_uuids
 from torchscale.analysis.training.throughput import batch_step_seconds
-from torchscale.report.document import (
-    AnyChart,
-    Block,
-    Chart,
-    ChartGrid,
-    ChartSeries,
-    Paragraph,
-    ReportPart,
-    Section,
-    chart_name,
-)
+from torchscale.report.charts import AnyChart, Chart, ChartSeries, chart_name
+from torchscale.report.document import Block, ChartGrid, Paragraph, ReportPart, Section
 from torchscale.report.sections.selection import MAX_LINES, detailed_cells, spread_out
 from torchscale.report.text.labels import batch_label, panel_title
 from torchscale.report.text.run_labels import device_noun

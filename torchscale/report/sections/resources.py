@@ -8,15 +8,14 @@ from collections.abc import Callable, Sequence
 from torchscale.analysis.summary.machine import MemorySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import Figures, TrainingSummary
+from torchscale.report.charts import BarLayer, StackedChart
 from torchscale.report.document import (
-    BarLayer,
     Block,
     Bullets,
     ChartGrid,
     Paragraph,
     ReportPart,
     Section,
-    StackedChart,
     only_if,
     shortened,
 )

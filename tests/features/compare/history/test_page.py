@@ -21,7 +21,8 @@ from torchscale.features.compare.history.text import (
     trend_label,
 )
 from torchscale.features.compare.history.trends import trends
-from torchscale.report.document import Bullets, Chart, Table, Tone
+from torchscale.report.charts import Chart
+from torchscale.report.document import Bullets, Table, Tone
 
 DRIVER = SideDifference("driver", ("550.54", "570.1"))
 

@@ -19,7 +19,8 @@ from torchscale.features.compare.terminal.comparison import print_comparison
 from torchscale.features.compare.text.comparison import comparison_label, format_p
 from torchscale.features.compare.text.result import format_level, measured_at
 from torchscale.features.compare.text.verdict import format_session_noise
-from torchscale.report.document import Chart, Document, Table, Tone
+from torchscale.report.charts import Chart
+from torchscale.report.document import Document, Table, Tone
 from torchscale.report.formats.chart_plotly import chart_figure
 from torchscale.report.formats.chart_svg import chart_svg
 from torchscale.report.formats.html import render_html

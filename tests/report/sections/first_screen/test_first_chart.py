@@ -6,7 +6,7 @@ from tests.factories import run
 from tests.report.sections.first_screen.test_headline import STEADY, launched
 from tests.report.test_sections import many_cells
 from torchscale.analysis.summary.run import summarize
-from torchscale.report.document import Chart, StackedChart
+from torchscale.report.charts import Chart, StackedChart
 from torchscale.report.sections.first_screen.first_chart import first_chart, shows_every_series
 
 

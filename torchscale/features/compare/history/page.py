@@ -19,13 +19,12 @@ from torchscale.features.compare.history.text import (
     unit_of,
 )
 from torchscale.features.compare.history.trends import ChangePoint, Point, Trend
+from torchscale.report.charts import Chart, ChartSeries, chart_name
 from torchscale.report.document import (
     DASH,
     Block,
     Bullets,
-    Chart,
     ChartGrid,
-    ChartSeries,
     Document,
     Headline,
     KeyFigure,
@@ -35,7 +34,6 @@ from torchscale.report.document import (
     Section,
     TableValue,
     Tone,
-    chart_name,
     shortened,
 )
 from torchscale.report.sections.charts import whiskers

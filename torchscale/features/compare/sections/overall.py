@@ -16,15 +16,13 @@ from torchscale.features.compare.sections.cells import ratio_value, verdict_valu
 from torchscale.features.compare.text.comparison import both_values, change_ends, format_scores
 from torchscale.features.compare.text.result import METRIC_LABELS, result_label
 from torchscale.features.compare.text.verdict import format_nothing_compared
+from torchscale.report.charts import Chart, ChartSeries, chart_name
 from torchscale.report.document import (
     Block,
     Bullets,
-    Chart,
     ChartGrid,
-    ChartSeries,
     Paragraph,
     Section,
-    chart_name,
     only_if,
     shortened,
 )

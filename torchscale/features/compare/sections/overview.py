@@ -11,7 +11,8 @@ from torchscale.features.compare.analysis.pair import CellOutcome, ChangeVerdict
 from torchscale.features.compare.text.comparison import comparison_label, format_ratio_change
 from torchscale.features.compare.text.result import result_label
 from torchscale.features.compare.text.verdict import format_headline, format_session_noise
-from torchscale.report.document import AnyChart, Headline, Overview, QuestionAnswer, Tone, shortened
+from torchscale.report.charts import AnyChart
+from torchscale.report.document import Headline, Overview, QuestionAnswer, Tone, shortened
 from torchscale.util.words import capped, listed, plural
 
 _TONES = {

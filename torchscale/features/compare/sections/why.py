@@ -26,18 +26,16 @@ from torchscale.features.compare.text.why import (
     step_rows,
     why_headline,
 )
+from torchscale.report.charts import BarLayer, StackedChart, chart_name
 from torchscale.report.document import (
-    BarLayer,
     Block,
     Bullets,
     ChartGrid,
     Paragraph,
     Section,
-    StackedChart,
     Table,
     TableValue,
     Tone,
-    chart_name,
     shortened,
 )
 from torchscale.report.table import ColumnOf, table_of

@@ -12,18 +12,16 @@ from torchscale.features.decide.forecast.predict import (
     SeriesPrediction,
 )
 from torchscale.features.decide.forecast.series import MeasuredCount, latency_between_nodes
+from torchscale.report.charts import Chart, ChartSeries, chart_name
 from torchscale.report.document import (
     Block,
     Bullets,
-    Chart,
     ChartGrid,
-    ChartSeries,
     Document,
     Paragraph,
     Section,
     Table,
     TableValue,
-    chart_name,
     only_if,
     shortened,
 )

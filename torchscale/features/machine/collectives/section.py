@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.features.machine.text import flagged_sizes, format_fit, point_flag_lines
+from torchscale.report.charts import Chart, ChartSeries, chart_name
 from torchscale.report.document import (
     DASH,
     MAX_BLOCK,
     Block,
     Bullets,
-    Chart,
     ChartGrid,
-    ChartSeries,
     Column,
     Details,
     Paragraph,
@@ -23,7 +22,6 @@ from torchscale.report.document import (
     Table,
     TableValue,
     Tone,
-    chart_name,
     only_if,
     optional_value,
     shortened,

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
-from torchscale.report.document import AnyChart, Headline, QuestionAnswer, Tone, shortened
+from torchscale.report.charts import AnyChart
+from torchscale.report.document import Headline, QuestionAnswer, Tone, shortened
 from torchscale.report.profile_blocks import timeline_chart
 from torchscale.report.text.findings import cost_words, finding_title
 from torchscale.report.text.profile import stall_line

@@ -42,7 +42,7 @@ def no_application_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.setattr(f"torchscale.{name}", hand_over)
     monkeypatch.setattr("torchscale.measure.detection.start_detection", nullcontext)
-    monkeypatch.setattr("torchscale.measure.ahead.started_ahead", lambda *_: nullcontext())
+    monkeypatch.setattr("torchscale.measure.early_start.started_ahead", lambda *_: nullcontext())
 
 
 def handed_over(*arguments: str) -> HandedOver:

@@ -12,7 +12,7 @@ from tests.factories import experiment, experiment_file, machine
 from torchscale.config.choices import DeviceKind
 from torchscale.config.experiment import Experiment
 from torchscale.launch.control import StopRequest
-from torchscale.measure.ahead import shares_processes
+from torchscale.measure.early_start import shares_processes
 from torchscale.measure.launcher import Launcher, Pending, in_order, open_launcher
 from torchscale.plan.expand import make_plan
 from torchscale.store.run_folder import RunFolder

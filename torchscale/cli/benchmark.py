@@ -136,7 +136,7 @@ def benchmark(
     detection = context.with_resource(start_detection()) if hardware is None else None
     ahead = None
     if not dry_run and nodes.nodes is None:
-        from torchscale.measure.ahead import started_ahead  # noqa: PLC0415
+        from torchscale.measure.early_start import started_ahead  # noqa: PLC0415
 
         ahead = context.with_resource(started_ahead(named.experiment, output_dir))
     from torchscale.measure import benchmark as run  # noqa: PLC0415

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from torchscale.config import yaml_reader as strict_yaml
 from torchscale.config.experiment import Experiment
-from torchscale.config.hidden import hide_secrets
 from torchscale.config.messages import explain, shown
 from torchscale.config.overrides import Override, apply_overrides, override_of, parse_overrides
 from torchscale.config.plain_data import plain_data
+from torchscale.config.secrets import hide_secrets
 from torchscale.config.values import ConfigValue
 from torchscale.config.yaml_reader import ConfigDocument, Data, KeyPath, format_path
 from torchscale.errors import ConfigError

@@ -10,7 +10,7 @@ from torchscale.analysis.summary.conditions import unlike_before
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
-from torchscale.config.hidden import hidden_environment
+from torchscale.config.secrets import hidden_environment
 from torchscale.door import Slot
 from torchscale.errors import ExitCode, MachineError, StoreError
 from torchscale.launch.agents.forker import AgentForker
@@ -32,7 +32,7 @@ from torchscale.plan.duration import (
     estimate_seconds,
 )
 from torchscale.plan.expand import make_plan
-from torchscale.plan.forecast import Forecast
+from torchscale.plan.memory import Forecast
 from torchscale.plan.named_machine import machine_named
 from torchscale.schema.cells.kinds import AnyCell, training_workload
 from torchscale.schema.cells.memory import PredictedMemory

@@ -19,7 +19,7 @@ from torchscale.catalog.models import (
     OptionValue,
 )
 from torchscale.config.experiment import Experiment
-from torchscale.config.hidden import hidden_environment
+from torchscale.config.secrets import hidden_environment
 from torchscale.config.strategy import PipelineBase
 from torchscale.errors import ConfigError
 from torchscale.launch.model_check import check_models

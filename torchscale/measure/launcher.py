@@ -11,7 +11,7 @@ from typing import Protocol
 
 from torchscale.catalog.models import OptionValue
 from torchscale.config.experiment import Experiment
-from torchscale.config.hidden import hidden_environment
+from torchscale.config.secrets import hidden_environment
 from torchscale.door import Slot
 from torchscale.launch.agents.elastic import ElasticLauncher
 from torchscale.launch.agents.forker import AgentForker, forks_ranks
@@ -19,7 +19,7 @@ from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
 from torchscale.launch.group import LaunchGroup
 from torchscale.launch.run import run_launch
 from torchscale.launch.torchrun import cell_environment
-from torchscale.measure.ahead import GROUP, shares_processes
+from torchscale.measure.early_start import GROUP, shares_processes
 from torchscale.measure.nodes import SweepNodes
 from torchscale.plan.expand import Plan
 from torchscale.schema.cells.kinds import AnyCell, as_kind

@@ -18,7 +18,7 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.sections import ProfilingSettings
 from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.control import StopRequest
-from torchscale.measure.ahead import shares_processes
+from torchscale.measure.early_start import shares_processes
 from torchscale.measure.launcher import Pending, in_order, open_launcher
 from torchscale.measure.listener import Listener
 from torchscale.measure.nodes import SweepNodes

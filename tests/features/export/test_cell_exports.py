@@ -18,7 +18,7 @@ from tests.fake_launches import FakeLaunches, Recorder
 from tests.features.export.formats.exposition import parse
 from tests.features.export.formats.stores import run_folder
 from torchscale.config.choices import ExportTarget
-from torchscale.config.hidden import hide_secrets
+from torchscale.config.secrets import hide_secrets
 from torchscale.errors import ExitCode
 from torchscale.features.export import cell_exports
 from torchscale.features.export.cell_exports import CellExports

@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.factories import experiment, machine
 from torchscale.plan.duration import CellProgress, LaunchEnd, cell_progress, estimate_seconds
 from torchscale.plan.expand import make_plan
-from torchscale.plan.forecast import Forecast
+from torchscale.plan.memory import Forecast
 from torchscale.report.terminal.plan import print_plan
 from torchscale.schema.cells.memory import MemoryParts, PredictedMemory
 from torchscale.schema.state import State

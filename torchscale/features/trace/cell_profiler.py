@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchscale.config.choices import ProfileTarget
-from torchscale.config.hidden import hidden_environment
+from torchscale.config.secrets import hidden_environment
 from torchscale.errors import MachineError
 from torchscale.features.trace.analyze import Profile, analyze_recording
 from torchscale.features.trace.recording.choice import ProfilerChoice, choose_tool, most_steps

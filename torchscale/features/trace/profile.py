@@ -11,7 +11,7 @@ from pathlib import Path
 from torchscale.config.choices import ProfileTarget, Tool, ToolChoice
 from torchscale.config.dump import changed_content
 from torchscale.config.experiment import Experiment
-from torchscale.config.hidden import hidden_environment
+from torchscale.config.secrets import hidden_environment
 from torchscale.config.yaml_reader import Data
 from torchscale.errors import (
     ExitCode,

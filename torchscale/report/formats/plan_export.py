@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torchscale.plan.duration import CellProgress, DurationEstimate
 from torchscale.plan.expand import Plan
-from torchscale.plan.forecast import Forecast
+from torchscale.plan.memory import Forecast
 
 _NO_LAUNCHES = (None, None)
 """Launches of a cell that is skipped."""

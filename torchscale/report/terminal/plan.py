@@ -11,8 +11,8 @@ from rich.table import Table
 
 from torchscale.plan.duration import CellProgress, DurationEstimate
 from torchscale.plan.expand import Plan
-from torchscale.plan.forecast import Forecast
 from torchscale.plan.kinds import plan_kind
+from torchscale.plan.memory import Forecast
 from torchscale.report.document import Tone, only_if
 from torchscale.report.formats.console_text import STYLES
 from torchscale.schema.cells.kinds import training_workload

@@ -18,9 +18,9 @@ from torchscale.schema.cells.training import Loader, TrainingCell
 from torchscale.schema.launch.rank import DataUse
 from torchscale.util.files import atomic_write_bytes
 from torchscale.worker.data.loader import LoadedData
-from torchscale.worker.hidden import reveal
 from torchscale.worker.models.interface import BatchOfTensors, ImageInputs, Workload
 from torchscale.worker.process_group import Ranks
+from torchscale.worker.secrets import reveal
 
 CLASSES = 100
 _SIZE = 32

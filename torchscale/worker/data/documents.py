@@ -21,8 +21,8 @@ from torchscale.schema.cells.training import WIDTH_MULTIPLE, SampleLengths
 from torchscale.schema.launch.documents import DocumentStep
 from torchscale.util.length_file import LEAST, MAX_LENGTH, parse_lengths
 from torchscale.worker.data.interface import SampleShare
-from torchscale.worker.hidden import reveal
 from torchscale.worker.models.interface import BatchOfTensors
+from torchscale.worker.secrets import reveal
 
 POOL_STEPS = 10
 """Steps whose samples are drawn, and then come again. As many as a batch of steps has by default:

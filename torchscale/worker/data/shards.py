@@ -35,10 +35,10 @@ from torchscale.schema.launch.rank import DataUse
 from torchscale.util.files import atomic_write_model
 from torchscale.worker.data.interface import generator_for
 from torchscale.worker.data.loader import LoadedData
-from torchscale.worker.hidden import reveal
 from torchscale.worker.measure.page_cache import drop_from_cache, resident_share
 from torchscale.worker.models.interface import BatchOfTensors, Workload
 from torchscale.worker.process_group import Ranks, local_world_size
+from torchscale.worker.secrets import reveal
 
 _FORMAT = 1
 _SHARD_BYTES = 128_000_000

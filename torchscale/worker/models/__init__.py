@@ -8,9 +8,9 @@ from types import ModuleType
 
 from torchscale.catalog.models import ModelFacts, find_model
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.worker.hidden import reveal
 from torchscale.worker.models import custom
 from torchscale.worker.models.interface import Workload
+from torchscale.worker.secrets import reveal
 
 _PUBLISHED = frozenset({"bert", "gpt2", "llama", "resnet", "t5", "vit"})
 """Families that ``published`` builds; it is slow to import."""

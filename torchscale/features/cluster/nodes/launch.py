@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from torchscale.config.experiment import Experiment
-from torchscale.config.hidden import hidden_environment
+from torchscale.config.secrets import hidden_environment
 from torchscale.errors import MachineError
 from torchscale.features.cluster.nodes.follower import Follower
 from torchscale.features.cluster.nodes.leader import END_SECONDS, FILES_SECONDS, Leader

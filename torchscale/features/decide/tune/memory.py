@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torchscale.catalog.devices import BLOCK_SCALED
-from torchscale.config.hidden import hidden_environment
+from torchscale.config.secrets import hidden_environment
 from torchscale.config.strategy import sharding
 from torchscale.launch.prediction import predict_cells
 from torchscale.measure.context import PlannedRun

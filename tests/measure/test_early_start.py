@@ -10,8 +10,8 @@ import pytest
 from tests.factories import experiment, machine
 from torchscale.launch.control import LaunchLimits, launch_task
 from torchscale.launch.torchrun import cell_environment, worker_environment
-from torchscale.measure import ahead as ahead_module
-from torchscale.measure.ahead import started_ahead
+from torchscale.measure import early_start as ahead_module
+from torchscale.measure.early_start import started_ahead
 from torchscale.plan.expand import make_plan
 
 

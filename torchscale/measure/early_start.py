@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchscale.config.choices import DeviceKind
 from torchscale.config.experiment import Experiment
-from torchscale.config.hidden import hidden_environment
+from torchscale.config.secrets import hidden_environment
 from torchscale.errors import MachineError
 from torchscale.launch.agents.forker import AgentForker, forks_ranks
 from torchscale.launch.environment import cpu_environment

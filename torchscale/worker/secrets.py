@@ -7,7 +7,7 @@ import json
 import os
 
 from torchscale.catalog.models import OptionValue
-from torchscale.config.hidden import HIDDEN_VARIABLE
+from torchscale.config.secrets import HIDDEN_VARIABLE
 from torchscale.util.redaction import note_values, removed_parts
 
 

@@ -69,13 +69,15 @@ def environment(
 
 
 def run_tests(inside: Path, arguments: Sequence[str], log: Path, seconds: float) -> tuple[int, str]:
-    """Exit code and the last lines of pytest's run by this interpreter; all of them go to ``log``."""
+    """Exit code and last line of pytest's run by this interpreter, or its last lines where a test
+    failed, be it once; all of them go to ``log``."""
     script = str(ROOT / "scripts" / "once_more.py")
     command = [str(inside), script, "-q", "-p", "no:cacheprovider", *arguments]
     done = run(command, seconds, check=False)
     log.write_text(done.stdout + done.stderr, encoding="utf-8")
     lines = done.stdout.splitlines()
-    return done.returncode, "\n".join(lines[-1:] if done.returncode == 0 else lines[-_MOST_LINES:])
+    failed = done.returncode != 0 or any(line.startswith("FLAKY ") for line in lines)
+    return done.returncode, "\n".join(lines[-_MOST_LINES:] if failed else lines[-1:])
 
 
 def run(

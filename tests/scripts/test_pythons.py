@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -70,3 +71,22 @@ def test_what_is_run_and_left_out_exists() -> None:
         *(option.partition("=")[2].partition("::")[0] for option in script.LEFT_OUT),
     ):
         assert list(ROOT.glob(path)) or list(ROOT.glob(f"**/{path}")), path
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "shown"),
+    [
+        ("E  why\n12 passed", 0, "12 passed"),
+        ("E  why\nFLAKY tests/a.py::test_b", 0, "E  why\nFLAKY tests/a.py::test_b"),
+        ("E  why\n1 failed", 1, "E  why\n1 failed"),
+    ],
+)
+def test_why_a_test_failed_is_shown_be_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, code: int, shown: str
+) -> None:
+    environments = importlib.import_module("environments")
+    done = subprocess.CompletedProcess([], code, output, "")
+    monkeypatch.setattr(environments, "run", lambda *_, **__: done)
+    log = tmp_path / "log"
+    assert environments.run_tests(Path("python"), (), log, 1.0) == (code, shown)
+    assert log.read_text() == output

@@ -61,9 +61,10 @@ the commit that raises it."""
 PACKAGE = "torchscale"
 LISTS_ALL = frozenset({"torchscale", "torchscale.cli.command_table", "torchscale.cli.main"})
 FOUND_BY_NAME = (".kinds", ".worker.models", ".export.formats")
-"""Ends of names of packages whose modules are imported by their names: who imports the package reaches them all."""
+"""Ends of names of packages whose modules are imported by their names: who imports the package
+reaches them all."""
 _HELPERS = frozenset(
-    {"command", "command_table", "earlier", "help", "main", "options", "output", "parameters"}
+    {"command", "command_table", "help", "main", "options", "other_tools", "output", "parameters"}
 )
 _HELPERS |= {"parsing", "rendering", "sweep_output", "workload"}
 """Modules of ``cli/`` that commands share."""

@@ -14,8 +14,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from torchscale.cli.earlier import refuse_earlier_options
 from torchscale.cli.help import help_of, panel_of, summary_of, write_help
+from torchscale.cli.other_tools import refuse_foreign_options
 from torchscale.cli.output import raise_verbosity
 from torchscale.cli.parameters import option
 from torchscale.errors import UsageError
@@ -57,7 +57,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - its type moved within typer
         ctx.meta[_ARGUMENTS] = list(args)
-        refuse_earlier_options(" ".join(_names(ctx)), args)
+        refuse_foreign_options(" ".join(_names(ctx)), args)
         with _plain_errors():
             return super().parse_args(ctx, _canonical(args, self.get_params(ctx)))
 
@@ -97,7 +97,7 @@ class DefaultCommandGroup(PlainGroup):
     takes_overrides = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        refuse_earlier_options(" ".join(_names(ctx)), args)
+        refuse_foreign_options(" ".join(_names(ctx)), args)
         params = self.get_params(ctx)
         canonical = _canonical(args, params, self.commands)
         own, words, unknown = split_words(canonical, _value_options(params), self.commands)

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from torchscale.cli.command import PlainGroup, finish_commands
-from torchscale.cli.earlier import refuse_earlier_command
+from torchscale.cli.other_tools import refuse_foreign_command
 from torchscale.door import Slot
 
 COMMANDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -115,7 +115,7 @@ class Program(PlainGroup):
         Raises:
             UsageError: the command has another name; the hint is the line to type.
         """
-        refuse_earlier_command(args, list(self.commands))
+        refuse_foreign_command(args, list(self.commands))
         return super().resolve_command(ctx, args)
 
 

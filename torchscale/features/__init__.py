@@ -1,1 +1,1 @@
-"""What the core can do without: each folder is a feature, reached through its commands and ``door.py``."""
+"""What the core can do without: each folder is a feature, behind its commands and ``door.py``."""

@@ -52,6 +52,4 @@ def cell_profiler(planned: PlannedRun) -> tuple[CellProfiler | None, tuple[str, 
     settings = planned.experiment.profiling
     if not settings.enabled or settings.trigger == "never" or planned.named:
         return None, ()
-    for name in _PROFILERS:
-        return _PROFILERS[name](planned)
-    return None, ("no cell will be profiled: no profiler is there",)
+    return _PROFILERS["trace"](planned)

@@ -1,4 +1,4 @@
-"""The runs in a directory: which there are, how far each is, and the newest."""
+"""The runs in a directory: which there are, and how far each is."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class RunEntry:
 
     @property
     def name(self) -> str:
-        """What :func:`~torchscale.read.folders.run_by_name` takes: the folder's name in ``./results``, and its path
-        elsewhere."""
+        """What :func:`~torchscale.read.folders.run_by_name` takes: the folder's name in
+        ``./results``, and its path elsewhere."""
         if self.directory.parent == RESULTS:
             return self.id
         return str(self.directory)

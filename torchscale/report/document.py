@@ -147,7 +147,11 @@ class Table:
             if text not in _NOTHING
         ]
         kept = [number for number in range(len(self.columns)) if number not in shared]
-        return self._part(kept, f"{self.caption} ({', '.join(named)})" if named else self.caption)
+        caption = self.caption
+        if named:
+            names = ", ".join(named)
+            caption = f"{caption} ({names})" if caption else names
+        return self._part(kept, caption)
 
     def split(self, limit: int) -> list[Table]:
         """Tables of at most ``limit`` columns, as even as possible, each with the columns that

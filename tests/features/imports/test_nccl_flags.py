@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from torchscale.cli.earlier import refuse_earlier_options
+from torchscale.cli.other_tools import refuse_foreign_options
 from torchscale.errors import UsageError
 
 
 def refusal(line: str) -> UsageError:
     with pytest.raises(UsageError) as caught:
-        refuse_earlier_options("measure collectives", line.split())
+        refuse_foreign_options("measure collectives", line.split())
     assert caught.value.hint is not None
     assert "overrides are written --key.sub=value" in caught.value.hint
     assert "<redacted>" not in caught.value.hint
@@ -55,8 +55,8 @@ def test_a_flag_answers_with_what_it_is_here(line: str, flag: str, reason: str, 
     ],
 )
 def test_its_own_options_stay(line: str) -> None:
-    refuse_earlier_options("measure collectives", line.split())
+    refuse_foreign_options("measure collectives", line.split())
 
 
 def test_other_commands_have_other_flags() -> None:
-    refuse_earlier_options("benchmark", ["-f", "2"])
+    refuse_foreign_options("benchmark", ["-f", "2"])

@@ -10,6 +10,7 @@ from rich.console import Console
 from tests.features.trace.analysis.test_analyze import training
 from tests.features.trace.replay.simulator import Training
 from tests.features.trace.replay.test_host import GlooTraining
+from torchscale.config.choices import ProfileTarget
 from torchscale.features.trace.analysis.analyze import analyze_trace
 from torchscale.features.trace.document import profile_document, profile_overview
 from torchscale.features.trace.terminal import print_analysis, print_predictions
@@ -108,3 +109,31 @@ def test_the_page_has_the_chart_and_no_empty_line_for_cells(late: ProfileAnalysi
     page = render_html(profile_document(late, "mine"))
     assert 'class="charts first-chart"' in page
     assert '<p class="where"></p>' not in page
+
+
+def printed(analysis: ProfileAnalysis, target: ProfileTarget) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    print_analysis(analysis, console, target)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_the_peak_of_each_rank_is_shown_where_it_was_recorded(late: ProfileAnalysis) -> None:
+    assert "peak memory" not in printed(late, ProfileTarget.MEMORY)
+    first, *others = late.per_rank
+    ranks = (first.model_copy(update={"peak_memory_bytes": 118 << 20}), *others)
+    text = printed(late.model_copy(update={"per_rank": ranks}), ProfileTarget.MEMORY)
+    assert "peak memory" in text
+    (row,) = [line for line in text.splitlines() if "118 MiB" in line]
+    assert row.split()[0] == str(first.rank)
+
+
+def test_operations_have_their_bandwidth_and_no_count_of_what_was_not_kept(
+    late: ProfileAnalysis,
+) -> None:
+    (one, *_) = late.collectives
+    rated = one.model_copy(update={"bus_bytes_per_second": 889e6})
+    many = late.model_copy(update={"collectives": (rated,) * 35})
+    text = printed(many, ProfileTarget.SYNC_STALLS)
+    assert "busbw" in text
+    assert text.count("889 MB/s") == 10
+    assert "… and more, in the report" in text

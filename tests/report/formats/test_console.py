@@ -194,6 +194,31 @@ def test_a_long_table_says_how_many_rows_are_left() -> None:
     assert f"row-{MAX_ROWS + 1}" in printed([table], 80)
 
 
+def test_what_the_shown_rows_share_and_others_do_not_stays_in_its_rows() -> None:
+    one, other = ("a node with a long name", "another node with a name")
+    texts = [one] * (MAX_ROWS + 1) + [other]
+    rows = tuple(
+        (TableValue(f"row-{number}"), TableValue(text)) for number, text in enumerate(texts)
+    )
+    table = Table("Rows", (Column("name"), Column("node", optional=True)), rows)
+    document = Document("Many", "", (), (), (Section("Rows", "rows", (table,)),))
+    for width in (80, 24):
+        lines = printed(document, width)
+        assert "Rows" in lines, "no caption says that all are of one node"
+    assert "Rows (node a node with a long name)" in printed(
+        [Table("Rows", table.columns, rows[:3])], 80
+    )
+
+
+def test_what_all_rows_share_needs_a_heading_to_be_named_by() -> None:
+    rows = tuple((TableValue(name), TableValue("the same long text")) for name in ("a", "b"))
+    untitled = Table("", (Column(""), Column("")), rows)
+    lines = printed([untitled], 12)
+    assert " ".join(" ".join(lines).split()).count("the same long text") == 2
+    titled = Table("", (Column("name"), Column("said", optional=True)), rows)
+    assert printed([titled], 80) == ["said the same long text", "name", "a", "b"]
+
+
 def luminance(part: int) -> float:
     share = part / 255
     return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4

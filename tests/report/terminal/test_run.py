@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.factories import cells, launch_record, run
+from tests.factories import cells, launch_record, rank_record, run
 from tests.report.test_build import mixed_run
 from tests.report.test_machine import machine_summary
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.report.terminal.run import print_run
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.record import LaunchRecord
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +32,16 @@ def summary() -> RunSummary:
     return summarize(run(launches, benchmark={"repeats": 3}))
 
 
-def printed(summary: RunSummary, width: int) -> list[str]:
+def printed(summary: RunSummary, width: int, price: float | None = None) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    print_run(summary, Path("results/demo"), console)
+    print_run(summary, Path("results/demo"), console, price=price)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
+
+
+def drifting(cell: TrainingCell, seconds: float) -> LaunchRecord:
+    """A launch that becomes slower."""
+    return launch_record(cell, batches=[seconds * (1 + 0.02 * number) for number in range(10)])
 
 
 def test_a_narrow_terminal_has_intervals_below_and_cuts_nothing(summary: RunSummary) -> None:
@@ -75,3 +82,54 @@ def test_a_run_without_training_shows_what_the_machine_gives() -> None:
     assert "200 GFLOP/s" in text and "all_reduce" in text
     assert "memory of tiny ResNet at batch 16" in text, "it has no figures, and says why"
     assert "Method and caveats" not in text.split("Not shown:")[0]
+
+
+def test_beside_the_cells_stands_what_the_machine_gives_and_what_their_signs_mean() -> None:
+    lines = printed(machine_summary(), 140)
+    text = "\n".join(lines)
+    assert "Matrix products" not in text.split("Not shown:")[0], (
+        "tables of the machine are elsewhere"
+    )
+    (ceilings,) = [line for line in lines if "ceilings, n=1: " in line]
+    assert "200 GFLOP/s" in ceilings
+    assert any("all_reduce" in line and ", n=2: " in line for line in lines)
+    assert not any("with * is" in line for line in lines)
+
+
+def test_an_efficiency_with_a_star_says_what_the_star_means() -> None:
+    one, two = cells()[:2]
+    launches = {one.id: [drifting(one, 1.0)], two.id: [drifting(two, 1.2)]}
+    lines = printed(summarize(run(launches)), 100)
+    assert "%*" in "".join(lines)
+    assert "- An efficiency with * is of a cell with a warning, or rests on one." in lines
+
+
+def test_why_there_is_no_mfu_is_said_once_for_a_model() -> None:
+    reason = "it does not run on the meta device: ValueError: no"
+    first, second = cells()[:2]
+    launches = {
+        first.id: [launch_record(first, ranks=[rank_record(first, 0, flops_unknown=reason)])],
+        second.id: [launch_record(second)],
+    }
+    lines = printed(summarize(run(launches)), 120)
+    (line,) = [line for line in lines if "No MFU" in line]
+    assert line == f"- No MFU of tiny ResNet: FLOPs unknown: {reason}."
+
+
+def test_of_many_cells_the_warnings_are_explained_though_their_table_is_cut() -> None:
+    content = {"batch_sizes": list(range(1, 12))}
+    *steady, last = cells(**content)
+    launches = {cell.id: [launch_record(cell)] for cell in steady}
+    launches[last.id] = [drifting(last, 1.0)]
+    lines = printed(summarize(run(launches, **content)), 120)
+    assert any(line.startswith("First 20 of 22 cells") for line in lines)
+    (meaning,) = [line for line in lines if "drifting:" in line]
+    assert "the first and last third of the steps differ by over 2 %" in meaning
+
+
+def test_a_price_has_its_table_and_stays_in_the_line_for_the_report(summary: RunSummary) -> None:
+    lines = printed(summary, 100, price=2.5)
+    text = "\n".join(lines)
+    assert "$" in text
+    assert lines[-1] == "The report has all: torchscale report results/demo --cost 2.5"
+    assert "Cost" not in text.split("Not shown:")[1]

@@ -1,12 +1,13 @@
 """Environments whose launches fall into two clusters. Pure.
 
-Where the noise of the others is known, by likelihood (:mod:`torchscale.features.bisect.states`). Else launches
-are split where the two parts differ most, at least two on each side. The share of their spread that
-is between the parts is compared with what normal noise of the same number of launches reaches once
-in a thousand times, by simulation: the share depends on neither level nor size of the noise; and
-the clusters lie far apart. That is asked at 6, 8, 12, 16, 24, … launches alone, so that few looks
-add up. Besides, launches change between the clusters (a machine that was slower for a while
-is no environment with two states), and other environments have fewer such launches.
+Where the noise of the others is known, by likelihood (:mod:`torchscale.features.bisect.states`).
+Else launches are split where the two parts differ most, at least two on each side. The share of
+their spread that is between the parts is compared with what normal noise of the same number of
+launches reaches once in a thousand times, by simulation: the share depends on neither level nor
+size of the noise; and the clusters lie far apart. That is asked at 6, 8, 12, 16, 24, … launches
+alone, so that few looks add up. Besides, launches change between the clusters (a machine that was
+slower for a while is no environment with two states), and other environments have fewer such
+launches.
 """
 
 from __future__ import annotations

@@ -3,12 +3,23 @@ went."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.console import Console
 
 from torchscale.config.choices import ProfileTarget
-from torchscale.report.document import Block, Document, Paragraph, Section, Table, only_if
+from torchscale.report.document import (
+    Block,
+    Column,
+    Document,
+    Paragraph,
+    Section,
+    Table,
+    TableValue,
+    only_if,
+    optional_value,
+)
 from torchscale.report.formats.console import print_blocks, print_document
 from torchscale.report.profile_blocks import (
     collectives_table,
@@ -18,17 +29,14 @@ from torchscale.report.profile_blocks import (
 )
 from torchscale.report.text.findings import finding_text, not_judged
 from torchscale.report.text.profile import MIN_GAIN_PERCENT, stall_line, what_if_line
+from torchscale.report.text.rank_table import shown_ranks
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Finding
+from torchscale.util.units import format_byte_rate, format_bytes
 from torchscale.util.words import plural
 
 _MAX_OPERATIONS = 10
-"""Rows of operations, those with most time: half a screen; the report has all."""
-_TARGETS = {
-    ProfileTarget.SYNC_STALLS: (collectives_table,),
-    ProfileTarget.KERNELS: (kernels_table,),
-    ProfileTarget.ALL: (collectives_table, kernels_table),
-}
+"""Rows of operations, those with most time: half a screen; the report has more."""
 
 
 def print_analysis(
@@ -41,7 +49,8 @@ def print_analysis(
         *finding_lines(analysis.findings),
         *(f"note: {note}" for note in analysis.notes),
     )
-    blocks: list[Block] = [*rank_tables(analysis, "")]
+    *distribution, ranks = rank_tables(analysis, "")
+    blocks: list[Block] = [*distribution, _with_memory(ranks, analysis)]
     for operations in _TARGETS.get(target, ()):
         blocks += _first_rows(operations(analysis))
     if analysis.abstentions:
@@ -77,9 +86,40 @@ def finding_lines(findings: tuple[Finding, ...]) -> list[str]:
     return lines
 
 
+def _with_memory(ranks: Table, analysis: ProfileAnalysis) -> Table:
+    """With the peak of allocated memory of each rank, where it was recorded."""
+    peaks = [rank.peak_memory_bytes for rank in shown_ranks(analysis.per_rank)]
+    if not any(peak is not None for peak in peaks):
+        return ranks
+    return _with_column(ranks, "peak memory", [optional_value(one, format_bytes) for one in peaks])
+
+
+def _collectives(analysis: ProfileAnalysis) -> Table | None:
+    """With the bus bandwidth of each, where its size is known."""
+    table = collectives_table(analysis)
+    rates = [one.bus_bytes_per_second for one in analysis.collectives]
+    if table is None or not any(rate is not None for rate in rates):
+        return table
+    values = [optional_value(rate, format_byte_rate) for rate in rates]
+    return _with_column(table, "busbw", values)
+
+
+def _with_column(table: Table, title: str, values: Sequence[TableValue]) -> Table:
+    rows = tuple((*row, value) for row, value in zip(table.rows, values, strict=False))
+    return replace(table, columns=(*table.columns, Column(title, True)), rows=rows)
+
+
 def _first_rows(table: Table | None) -> list[Block]:
+    """Without a count of the others: an analysis holds those with most time alone."""
     if table is None:
         return []
-    left = len(table.rows) - _MAX_OPERATIONS
-    more = Paragraph(f"… and {left} more, in the report")
-    return [replace(table, rows=table.rows[:_MAX_OPERATIONS]), *only_if(left > 0, more)]
+    more = Paragraph("… and more, in the report")
+    is_cut = len(table.rows) > _MAX_OPERATIONS
+    return [replace(table, rows=table.rows[:_MAX_OPERATIONS]), *only_if(is_cut, more)]
+
+
+_TARGETS = {
+    ProfileTarget.SYNC_STALLS: (_collectives,),
+    ProfileTarget.KERNELS: (kernels_table,),
+    ProfileTarget.ALL: (_collectives, kernels_table),
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -33,9 +34,8 @@ def print_validation(validation: Validation, console: Console) -> None:
         Paragraph(f"not checked: {', '.join(titles)} ({reason})")
         for reason, titles in not_checked.items()
     ]
-    print_blocks(
-        [checks_table(checked, with_advice=True), *reasons, *_part_blocks(validation)], console
-    )
+    table = replace(checks_table(checked, with_advice=True), caption="Checks")
+    print_blocks([table, *reasons, *_part_blocks(validation)], console)
     print_verdict(validation.verdict, console, fit=validation.fit)
 
 
@@ -53,7 +53,7 @@ def _part_blocks(validation: Validation) -> list[Block]:
     if not others and all(part.gpu is None for part in kept):
         return []
     return [
-        *only_if(others, parts_table(others)),
+        *only_if(others, replace(parts_table(others), caption="Retest or return")),
         *only_if(kept, Paragraph(f"keep: {_names(kept)}")),
         *only_if(validation.unseen, Paragraph(f"not looked at: {', '.join(validation.unseen)}")),
     ]

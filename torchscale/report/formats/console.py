@@ -151,8 +151,8 @@ def _status_text(status: QuestionAnswer) -> str:
 
 def _cause_text(cause: LostTime) -> str:
     cost = f" ({cause.cost})" if cause.cost else ""
-    where = f" {cause.cells}." if cause.cells else ""
-    return f"- {cause.title}{cost}{where} {cause.text} {cause.advice}"
+    where = f", in {cause.cells}" if cause.cells else ""
+    return f"- {cause.title}{cost}{where}. {cause.text} {cause.advice}"
 
 
 def _print_failure(failure: Failure, console: Console) -> None:

@@ -41,7 +41,7 @@ class TableOnConsole:
         """Caption, headings, rows, and how many rows are left."""
         table = _printable(self.table.compact(), console, self.limit)
         if _total(_whole_widths(table), 2) > console.width:
-            table = _with_all_optional(table).compact()
+            table = _printable(_with_all_optional(self.table).compact(), console, self.limit)
         if table.caption:
             yield from sentence_lines(table.caption, console, "bold")
         grid = _fitting(table, console.width)
@@ -53,7 +53,7 @@ class TableOnConsole:
 
 
 def _printable(table: Table, console: Console, limit: int | None) -> Table:
-    """The first rows, each value on one line and as the console shows it."""
+    """The first rows and the caption, each text on one line and as the console shows it."""
 
     def plain(value: TableValue) -> TableValue:
         return value._replace(text=plain_text(" ".join(value.text.split()), console))
@@ -66,7 +66,13 @@ def _printable(table: Table, console: Console, limit: int | None) -> Table:
 def _with_all_optional(table: Table) -> Table:
     """Any text that all rows share may move to the caption; numbers, and the first column, stay."""
     first, *others = table.columns
-    columns = (first, *(replace(one, optional=not one.numeric) for one in others))
+    columns = (
+        first,
+        *(
+            replace(one, optional=one.optional or (not one.numeric and bool(one.title)))
+            for one in others
+        ),
+    )
     return replace(table, columns=columns)
 
 

@@ -23,7 +23,7 @@ STYLES: Mapping[Tone, str] = MappingProxyType(
     }
 )
 """Of middle brightness: a contrast of at least 3.9 with a white and with a black background."""
-_BOUND = re.compile(r"(?<=\d) (?=\S{1,8}(?: |$))")
+_BOUND = re.compile(r"(?<=\d) (?=\S{1,9}(?: |$))")
 """Between a number and a short word behind it, such as its unit."""
 _NO_BREAK = "\0"
 _ITEM = re.compile(r" *(?:- |\d+\. )?")

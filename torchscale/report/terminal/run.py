@@ -11,12 +11,23 @@ from rich.console import Console
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.build import build_document
-from torchscale.report.document import Bullets, Failure, Overview, Section
+from torchscale.report.document import (
+    Block,
+    Bullets,
+    Document,
+    Failure,
+    Overview,
+    Section,
+    only_if,
+)
 from torchscale.report.formats.console import print_document
+from torchscale.report.kinds import report_kind
 from torchscale.report.sections.first_screen.status import profiled_only
+from torchscale.schema.state import State
 
 _MACHINE = ("profiles", "checkpoints", "memory", "collectives", "ceilings")
 """Shown of a run that has no table of cells."""
+_REMARKS = "remarks"
 
 
 def print_run(
@@ -33,15 +44,59 @@ def print_run(
     document = build_document(summary, price=price)
     if document.overview is not None:
         document = replace(document, overview=_with_logs(document.overview, directory))
-    unmeasured = tuple(_unmeasured(summary))
-    if unmeasured:
-        section = Section("", "unmeasured", (Bullets(unmeasured),))
-        document = replace(document, sections=(*document.sections, section))
-    anchors = ["cells", "unmeasured"]
-    if not summary.cells or profiled_only(summary):
+    remarks = Section("", _REMARKS, (*_of_every_cell(document), *_remarks(summary)))
+    document = replace(document, sections=(*map(_said_once, document.sections), remarks))
+    anchors = ["cells", _REMARKS, *only_if(price is not None, "cost")]
+    if not _has_table(summary):
         anchors += _MACHINE
-    command = shlex.join(["torchscale", "report", str(directory)])
+    words = ["torchscale", "report", str(directory)]
+    if price is not None:
+        words += ["--cost", f"{price:g}"]
+    command = shlex.join(words)
     print_document(document, console, anchors=anchors, elsewhere=f"The report has all: {command}")
+
+
+def _has_table(summary: RunSummary) -> bool:
+    return bool(summary.cells) and not profiled_only(summary)
+
+
+def _of_every_cell(document: Document) -> Iterator[Block]:
+    """What stands below the table of all cells, where the first of them alone are shown: the
+    meaning of warnings, machine cells without figures, damaged files."""
+    for section in document.sections:
+        if section.anchor == "all-cells":
+            yield from section.blocks[1:]
+
+
+def _said_once(section: Section) -> Section:
+    """A profile without its findings, which are above already, with what they cost."""
+    if section.anchor != "profiles":
+        return section
+    blocks = tuple(block for block in section.blocks if not isinstance(block, Bullets))
+    return replace(section, blocks=blocks)
+
+
+def _remarks(summary: RunSummary) -> Iterator[Block]:
+    texts = (*_meanings(summary), *_unmeasured(summary))
+    if texts:
+        yield Bullets(texts)
+
+
+def _meanings(summary: RunSummary) -> Iterator[str]:
+    """What the table of cells does not say by itself, and figures of machine cells beside it."""
+    if not _has_table(summary):
+        return
+    efficiencies = [cell.efficiency for cell in summary.cells if cell.efficiency is not None]
+    if any(efficiency.flags for efficiency in efficiencies):
+        yield "An efficiency with * is of a cell with a warning, or rests on one."
+    for cell in summary.machine:
+        if cell.state is State.OK:
+            count = cell.cell.world_size
+            yield f"{cell.cell.title}, n={count}: {report_kind(cell.cell.kind).outcome(cell)}"
+    reasons = {cell.cell.title: summary.flops_unknown(cell) for cell in summary.cells}
+    for title, reason in reasons.items():
+        if reason:
+            yield f"No MFU of {title}: {reason}."
 
 
 def _unmeasured(summary: RunSummary) -> Iterator[str]:

@@ -173,6 +173,34 @@ def printed(comparison: ComparisonReport, width: int = 200) -> str:
     return console.export_text()
 
 
+def test_the_terminal_has_more_rows_than_a_comment_on_a_pull_request() -> None:
+    chosen = cells(batch_sizes=list(range(1, 21)))[:20]
+    sides = (side(*map(result, chosen), name=name) for name in ("before", "after"))
+    comparison = ComparisonReport((compare(*sides),), (), ("before", "after"))
+    text = printed(comparison)
+    assert len(re.findall(r"^tiny ResNet", text, re.MULTILINE)) == 20
+    assert "more row" not in text
+    assert "And 5 more rows" in render_markdown(comparison_document(comparison, brief=True))
+
+
+def test_the_terminal_names_warnings_and_explains_brackets_where_there_are_some() -> None:
+    text = printed(CONTENDED)
+    assert re.search(r"^tiny ResNet.*contended", text, re.MULTILINE)
+    assert "Warnings are of one side" in text
+    assert ("[In brackets]" in text) == bool(re.search(r"^tiny ResNet.*\[.*\]", text, re.MULTILINE))
+    quiet = ComparisonReport(
+        (compare(side(result(cells()[0])), side(result(cells()[0]))),), (), ("before", "after")
+    )
+    assert "[In brackets]" not in printed(quiet)
+    assert "Warnings are of one side" not in printed(quiet)
+
+
+def test_what_needs_no_remark_has_no_heading_of_remarks() -> None:
+    single = side(ResultCell(cell=cells()[0], state=State.SKIPPED, reason="needs 8 devices"))
+    comparison = ComparisonReport((compare(single, single),), (), ("before", "after"))
+    assert "Remarks" not in printed(comparison)
+
+
 def test_one_figure_is_one_text_in_every_format() -> None:
     """Levels, change, interval and verdict of a cell: terminal, HTML, Markdown, and JSON when
     formatted alike."""

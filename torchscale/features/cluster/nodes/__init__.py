@@ -1,2 +1,1 @@
-"""Launches over several nodes: the channel between them, what each side does, and which node or
-link is slow."""
+"""Launches over several nodes: the channel between them, and what each side does."""

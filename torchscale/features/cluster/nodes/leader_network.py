@@ -176,10 +176,11 @@ class LeaderNetwork:
 
     def _misfit(self, introduction: Introduction) -> str:
         """Why a node cannot take part, as far as its introduction says."""
+        first = self._description.hostname
         if introduction.version != self._version:
-            return f"torchscale: {introduction.version}, {self._version} on {self._description.hostname}"
+            return f"torchscale: {introduction.version}, {self._version} on {first}"
         if introduction.nodes != self._membership.nodes:
-            return f"--nnodes: {introduction.nodes}, {self._membership.nodes} on {self._description.hostname}"
+            return f"--nnodes: {introduction.nodes}, {self._membership.nodes} on {first}"
         if not 0 < introduction.node_rank < self._membership.nodes:
             return (
                 f"--node-rank: {introduction.node_rank}, expected 1 to {self._membership.nodes - 1}"

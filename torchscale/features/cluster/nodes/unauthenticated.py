@@ -14,7 +14,8 @@ node's handshake takes milliseconds, in which fewer than that connect."""
 
 
 class UnauthenticatedConnections:
-    """The connections of one node whose other side is unknown yet. Used in the network's thread alone."""
+    """The connections of one node whose other side is unknown yet. Used in the network's thread
+    alone."""
 
     def __init__(self, most: int = MAX_UNAUTHENTICATED) -> None:
         self._most = most

@@ -22,4 +22,4 @@ def print_history(report: HistoryReport, console: Console) -> None:
     left_out = Section("", "left out", only_if(names, Bullets(tuple(map(shortened, names)))))
     shown = replace(document, sections=(*document.sections, left_out))
     anchors = ("changes", "series", "left out")
-    print_document(shown, console, anchors=anchors, elsewhere="--html FILE writes all of it.")
+    print_document(shown, console, anchors=anchors, elsewhere="A page has them: --html FILE")

@@ -37,7 +37,7 @@ from torchscale.report.document import (
 from torchscale.report.table import ColumnOf, table_of
 from torchscale.util.words import plural
 
-_MAX_BRIEF_ROWS = 15
+MAX_BRIEF_ROWS = 15
 """Maximum number of rows: with headline, statuses and differences at most 60 lines: a screen of a
 pull request."""
 _TONES = {
@@ -82,22 +82,27 @@ def compared_cells_section(pairs: Sequence[Pair]) -> Section:
 
 
 def deciding_cells_section(
-    pairs: Sequence[Pair], metrics: Sequence[Metric], *, with_cost: bool
+    pairs: Sequence[Pair],
+    metrics: Sequence[Metric],
+    *,
+    with_cost: bool,
+    limit: int = MAX_BRIEF_ROWS,
+    warnings: bool = False,
 ) -> Section:
-    """A short table of what decides, regressions first, for each pair; and the cells that were not
-    compared."""
+    """A table of what decides, regressions first, for each pair, and the cells that were not
+    compared; ``limit`` rows of each at most. With ``warnings`` each row has those of its cell."""
     blocks: list[Block] = []
     for pair in pairs:
         names = (shortened(pair.reference.name), shortened(pair.other.name))
         changes = shown_changes(pair, metrics, with_cost=with_cost)
         changes.sort(key=lambda found: found[1].verdict is not ChangeVerdict.WORSE)
         if changes:
-            columns, rows = _columns(names, brief=True), changes[:_MAX_BRIEF_ROWS]
+            columns, rows = _columns(names, brief=True, warnings=warnings), changes[:limit]
             blocks.append(table_of(f"{names[1]} against {names[0]}", columns, rows))
         others = [cell for cell in pair.cells if cell.outcome is not CellOutcome.COMPARED]
         if others:
-            blocks.append(_others_table(others[:_MAX_BRIEF_ROWS], names))
-        more = max(0, len(changes) - _MAX_BRIEF_ROWS) + max(0, len(others) - _MAX_BRIEF_ROWS)
+            blocks.append(_others_table(others[:limit], names))
+        more = max(0, len(changes) - limit) + max(0, len(others) - limit)
         if more:
             blocks.append(Paragraph(f"And {plural(more, 'more row')}; HTML and JSON have all."))
         if pair.notes:
@@ -116,7 +121,7 @@ def shown_changes(
 
 
 def _columns(
-    names: tuple[str, str], *, brief: bool = False
+    names: tuple[str, str], *, brief: bool = False, warnings: bool = True
 ) -> tuple[ColumnOf[tuple[CellComparison, MetricChange]], ...]:
     return (
         ColumnOf("cell", lambda row: comparison_label(row[0]), prose=True),
@@ -128,7 +133,7 @@ def _columns(
         ColumnOf("p, corrected", lambda row: row[1].adjusted_p, format_p, shown=not brief),
         ColumnOf("launches", lambda row: _launches(row[1]), numeric=True, shown=not brief),
         ColumnOf("verdict", lambda row: verdict_value(row[1])),
-        ColumnOf("warnings", lambda row: _warnings(row[0]), shown=not brief),
+        ColumnOf("warnings", lambda row: _warnings(row[0]), shown=warnings),
     )
 
 

@@ -12,6 +12,7 @@ from torchscale.features.compare.analysis.matching import SideDifference
 from torchscale.features.compare.analysis.operators import ComparedRecording
 from torchscale.features.compare.analysis.pair import CellOutcome, ChangeVerdict, Pair
 from torchscale.features.compare.sections.cells import (
+    MAX_BRIEF_ROWS,
     compared_cells_section,
     deciding_cells_section,
 )
@@ -98,7 +99,7 @@ def comparison_document(comparison: ComparisonReport, *, brief: bool = False) ->
         ),
         key_figures=() if brief or len(comparison.pairs) == 1 else _key_figures(comparison),
         overview=_overview(comparison, brief=brief),
-        sections=_brief_sections(comparison) if brief else comparison_sections(comparison),
+        sections=brief_sections(comparison) if brief else comparison_sections(comparison),
         footer="Figures of each side were measured; changes, intervals, p-values and scores are "
         "computed from them. "
         "– means not measured.",
@@ -153,11 +154,18 @@ def comparison_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
     return tuple(section for section in sections if section.blocks)
 
 
-def _brief_sections(comparison: ComparisonReport) -> tuple[Section, ...]:
+def brief_sections(
+    comparison: ComparisonReport, limit: int = MAX_BRIEF_ROWS, *, warnings: bool = False
+) -> tuple[Section, ...]:
+    """What decides, in tables of at most ``limit`` rows, why, and what differs."""
     sections = (
         ranking_section(comparison.ranking, comparison.names[0]),
         deciding_cells_section(
-            comparison.pairs, comparison.metrics, with_cost=bool(comparison.prices)
+            comparison.pairs,
+            comparison.metrics,
+            with_cost=bool(comparison.prices),
+            limit=limit,
+            warnings=warnings,
         ),
         why_section(comparison.why, brief=True),
         differences_section(comparison.differences, comparison.names, _BRIEF_DIFFERENCES),

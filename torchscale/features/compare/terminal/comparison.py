@@ -7,32 +7,36 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from torchscale.features.compare.sections.document import ComparisonReport, comparison_document
-from torchscale.features.compare.text.comparison import BRACKETS, comparison_label, format_scores
+from torchscale.features.compare.sections.cells import shown_changes
+from torchscale.features.compare.sections.document import (
+    ComparisonReport,
+    brief_sections,
+    comparison_document,
+)
+from torchscale.features.compare.text.comparison import BRACKETS, format_scores
 from torchscale.features.compare.text.verdict import format_session_noise
-from torchscale.report.document import Bullets, Section, shortened
-from torchscale.report.formats.console import print_document
-from torchscale.util.words import capped, listed, plural
+from torchscale.report.document import Bullets, Section, only_if, shortened
+from torchscale.report.formats.console import MAX_ROWS, print_document
+from torchscale.util.words import plural
 
 _MAX_PROBLEMS = 5
 """Damaged files: the first ones tell what is wrong; ``report`` of the run lists all."""
-_MAX_NAMED = 3
-"""Cells with a warning that are named; HTML and JSON have all."""
 
 
 def print_comparison(comparison: ComparisonReport, console: Console) -> None:
     """Print the verdict, the change of each cell, and what differs between the sides; this first
     where cells that differ were asked to be compared."""
     brief, whole = (comparison_document(comparison, brief=is_brief) for is_brief in (True, False))
-    remarks = Section("Remarks", "remarks", (Bullets(tuple(map(shortened, _remarks(comparison)))),))
+    found = tuple(map(shortened, _remarks(comparison)))
+    remarks = Section("Remarks", "remarks", only_if(found, Bullets(found)))
     shown = sorted(
-        (*brief.sections, remarks),
+        (*brief_sections(comparison, MAX_ROWS, warnings=True), remarks),
         key=lambda one: comparison.matched_by_name and one.anchor != "differences",
     )
     anchors = [section.anchor for section in shown]
     left = [section for section in whole.sections if section.anchor not in anchors]
     document = replace(brief, overview=None, sections=(*shown, *left))
-    print_document(document, console, anchors=anchors, elsewhere="--format html has all of it.")
+    print_document(document, console, anchors=anchors, elsewhere="HTML has them: --format html")
 
 
 def _remarks(comparison: ComparisonReport) -> Iterator[str]:
@@ -42,12 +46,11 @@ def _remarks(comparison: ComparisonReport) -> Iterator[str]:
         decided = pair.decided_by(comparison.metrics)
         if decided:
             yield format_session_noise([change for _, change in decided])
-        if any(change.conditions for _, change in decided):
+        printed = shown_changes(pair, comparison.metrics, with_cost=bool(comparison.prices))
+        if any(change.conditions for _, change in printed):
             yield BRACKETS
-        flagged = [comparison_label(cell) for cell, _ in decided if cell.flags]
-        if flagged:
-            named = listed(capped(flagged, _MAX_NAMED))
-            yield f"Measured with a warning on one side (see the report of that side): {named}."
+        if any(cell.flags for cell, _ in printed):
+            yield "Warnings are of one side; the report of that side says what they mean."
     yield from _without_why(comparison)
     sides = (comparison.pairs[0].reference, *(pair.other for pair in comparison.pairs))
     problems = [problem for side in sides for problem in side.problems]

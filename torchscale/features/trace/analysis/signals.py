@@ -19,7 +19,7 @@ from torchscale.features.trace.analysis.windows import NS, RankWindow
 from torchscale.features.trace.span import SpanCopyKind, SpanKind
 
 _SLICES = 24
-"""RecordingParts of equal length of a recording with few steps or none, by which the ranks of a stage are
+"""Parts of equal length of a recording with few steps or none, by which the ranks of a stage are
 compared: enough for an interval and for quarters, and each long beside a micro-batch."""
 
 

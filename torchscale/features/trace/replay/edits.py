@@ -301,7 +301,7 @@ class Edits:
         return np.asarray(sum(self._table(parts).sum(axis=(1, 2)) for parts in self._groups()))
 
     def _groups(self) -> tuple[tuple[EdgeKind, ...], ...]:
-        """RecordingParts that one line of a rank has: on devices the host's apart from the device's."""
+        """Parts that one line of a rank has: on devices the host's apart from the device's."""
         return ((EdgeKind.WORK,), _OWN[1:]) if self._on_device else (_OWN,)
 
     def _table(self, parts: Sequence[EdgeKind]) -> NDArray[np.float64]:

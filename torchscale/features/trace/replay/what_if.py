@@ -32,7 +32,7 @@ _SHARE_ASSUMED = "latency stays"
 _OPTIMIZER_ASSUMED = "optimizer in both passes"
 _BUCKETS_ASSUMED = "buckets joined whole"
 _HOST_WORK = (EdgeKind.HOST_GAP, EdgeKind.PAUSE)
-"""RecordingParts of the host's time of all ranks at once, on CPUs. A wait for data may be a wait for
+"""Parts of the host's time of all ranks at once, on CPUs. A wait for data may be a wait for
 anything."""
 _BUCKET_FACTORS = (
     (2.0, "gradient buckets 2x as large"),

@@ -1,1 +1,1 @@
-"""Checks of a node, alone or with others, and acceptance."""
+"""Checks of a node by itself, and acceptance."""

@@ -136,8 +136,8 @@ def read_flight_recorder(data: bytes) -> CollectiveLog:
 
 
 def collective_log(content: object, since: float = 0.0) -> CollectiveLog:
-    """The log in a dump that was decoded already; arguments and errors as for
-    :func:`read_flight_recorder`."""
+    """The log in a dump that was decoded already, of entries that were made ``since`` a moment, in
+    seconds since the epoch; errors as for :func:`read_flight_recorder`."""
     if not isinstance(content, Mapping) or "version" not in content:
         raise TraceError("no dump of torch's flight recorder: it has no 'version'")
     _check_size(content)

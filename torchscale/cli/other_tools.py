@@ -41,11 +41,11 @@ _MACHINES: Mapping[str, str] = MappingProxyType({"m4-metal": "apple-mps"})
 """Machines of other tools' configs → the preset to name."""
 
 
-_OF_OTHER_TOOLS: Slot[Callable[[Sequence[str]], None]] = Slot("foreign options")
+_FOREIGN: Slot[Callable[[Sequence[str]], None]] = Slot("foreign options")
 """Command → what refuses flags of another tool behind it."""
 
 
-def refuse_earlier_command(arguments: Sequence[str], known: Sequence[str]) -> None:
+def refuse_foreign_command(arguments: Sequence[str], known: Sequence[str]) -> None:
     """Check what was typed behind the program's name.
 
     Args:
@@ -63,7 +63,7 @@ def refuse_earlier_command(arguments: Sequence[str], known: Sequence[str]) -> No
         raise UsageError(f"there is no command {name!r}", hint=hint)
 
 
-def refuse_earlier_options(command: str, arguments: Sequence[str]) -> None:
+def refuse_foreign_options(command: str, arguments: Sequence[str]) -> None:
     """Check the arguments of a command, as they were typed.
 
     Args:
@@ -74,13 +74,13 @@ def refuse_earlier_options(command: str, arguments: Sequence[str]) -> None:
         UsageError: an option is of another tool; the hint is the whole line to type.
     """
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    earlier = [argument for argument in own if argument in _OPTIONS.get(command, {})]
-    if earlier:
+    foreign = [argument for argument in own if argument in _OPTIONS.get(command, {})]
+    if foreign:
         raise UsageError(
-            f"there is no option {earlier[0]}", hint=_line([*command.split(), *arguments])
+            f"there is no option {foreign[0]}", hint=_line([*command.split(), *arguments])
         )
-    if command in _OF_OTHER_TOOLS:
-        _OF_OTHER_TOOLS[command](own)
+    if command in _FOREIGN:
+        _FOREIGN[command](own)
 
 
 def _line(words: Sequence[str]) -> str:

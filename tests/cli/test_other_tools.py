@@ -9,10 +9,10 @@ import pytest
 import typer.main
 
 from tests.cli.program import torchscale
-from torchscale.cli import earlier
+from torchscale.cli import other_tools as earlier
 from torchscale.cli.command_table import COMMANDS
-from torchscale.cli.earlier import refuse_earlier_command, refuse_earlier_options
 from torchscale.cli.main import app
+from torchscale.cli.other_tools import refuse_foreign_command, refuse_foreign_options
 from torchscale.errors import UsageError
 
 LINES = [
@@ -47,8 +47,8 @@ def test_the_whole_line_is_answered(tmp_path: Path, typed: str, line: str) -> No
 def test_a_line_that_is_answered_is_none_that_is_refused(line: str) -> None:
     """Its command exists, and no word of it is answered with another line."""
     arguments = shlex.split(line)
-    refuse_earlier_command(arguments, list(known_commands()))
-    refuse_earlier_options(arguments[0], arguments[1:])
+    refuse_foreign_command(arguments, list(known_commands()))
+    refuse_foreign_options(arguments[0], arguments[1:])
 
 
 def test_no_such_name_is_that_of_a_command_or_option() -> None:
@@ -63,9 +63,9 @@ def test_no_such_name_is_that_of_a_command_or_option() -> None:
 
 
 def test_what_follows_two_dashes_is_the_users_own(tmp_path: Path) -> None:
-    refuse_earlier_options("profile", ["--", "train.py", "--single"])
+    refuse_foreign_options("profile", ["--", "train.py", "--single"])
     with pytest.raises(UsageError) as caught:
-        refuse_earlier_options("profile", ["--single", "--", "train.py", "--single"])
+        refuse_foreign_options("profile", ["--single", "--", "train.py", "--single"])
     assert caught.value.hint == "type: torchscale profile --gpus 1 -- train.py --single"
 
 

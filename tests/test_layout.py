@@ -74,6 +74,7 @@ TESTED_BY: dict[str, str] = {
     "features/trace/readers/nsys/launches.py": "features/trace/readers/nsys/test_reader.py",
     "features/trace/readers/nsys/nvtx.py": "features/trace/readers/nsys/test_nccl.py",
     "features/trace/readers/files.py": "features/trace/readers/test_kineto.py",
+    "features/trace/recorded_steps.py": "features/compare/test_recordings.py",
     "features/trace/readers/recordings.py": "features/trace/readers/test_kineto.py",
     # Parts of the report, tested on the document that they are parts of.
     "report/formats/chart_plotly.py": "report/test_build.py",

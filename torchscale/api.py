@@ -45,7 +45,7 @@ from torchscale.features.validate.run.validate import validate as run_validate
 from torchscale.measure.benchmark import benchmark as run_benchmark
 from torchscale.observer import SILENT, Observer
 from torchscale.run_results import Results, load_results
-from torchscale.schema.node.check import Validation
+from torchscale.schema.node.validation import Validation
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.result_set import ResultSet
 

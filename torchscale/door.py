@@ -89,6 +89,9 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "nodes": {
             "cluster": "features.cluster.sweep:join_cluster",
         },
+        "recorded steps": {
+            "trace": "features.trace.recorded_steps",
+        },
         "reports": {
             "analysis.json": "features.trace.report:recording_report",
         },
@@ -97,7 +100,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "machine": "schema.exports.machine:DOCUMENT",
             "max-batch": "schema.exports.search:DOCUMENT",
             "profile": "schema.profiles.analysis:DOCUMENT",
-            "validate": "schema.node.check:DOCUMENT",
+            "validate": "schema.node.validation:DOCUMENT",
             "fleet": "schema.node.fleet:DOCUMENT",
             "autopsy": "schema.launch.hang:DOCUMENT",
             "baseline": "schema.run.result_set:DOCUMENT",

@@ -6,8 +6,9 @@ import re
 from rich.console import Console
 
 from torchscale.features.validate.terminal import print_fixes, print_validation
-from torchscale.schema.node.check import Check, Disposition, PartVerdict, Status, Validation
+from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.probe import NodeFacts
+from torchscale.schema.node.validation import Disposition, PartVerdict, Validation
 
 
 def test_commands_are_printed_whole_and_as_they_are() -> None:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from torchscale.config.choices import CompareFormat
+from torchscale.door import Slot
 from torchscale.errors import TraceError
 from torchscale.features.compare.analysis.operators import ComparedRecording, compare_recorded
 from torchscale.features.compare.analysis.pair import Pair
@@ -15,15 +17,27 @@ from torchscale.features.compare.export_schema import RecordingExport
 from torchscale.features.compare.inputs import runs_in
 from torchscale.features.compare.sections.document import recordings_document
 from torchscale.features.compare.text.comparison import comparison_label
-from torchscale.features.trace.analysis.operators import MeanRecordedStep, recorded_step
-from torchscale.features.trace.readers.recordings import (
-    ReadOptions,
-    find_recordings,
-    read_recordings,
-)
+from torchscale.features.trace.analysis.operators import MeanRecordedStep
 from torchscale.read.rendering import render_document
 
 _PROFILE = re.compile(r"profile-(\d{1,6})")
+
+
+class RecordedSteps(Protocol):
+    """What the feature offers that reads recordings."""
+
+    def holds_recordings(self, path: Path) -> bool:
+        """Whether it is a file, or a directory with at least one recording in it."""
+
+    def mean_recorded_step(self, path: Path) -> MeanRecordedStep:
+        """The mean step of a file or of all recordings in a directory.
+
+        Raises:
+            TraceError: it cannot be read, or has no steps in it.
+        """
+
+
+_RECORDED: Slot[RecordedSteps] = Slot("recorded steps")
 
 
 def are_recordings(sources: Sequence[str]) -> bool:
@@ -34,10 +48,7 @@ def are_recordings(sources: Sequence[str]) -> bool:
 def _is_recording(path: Path) -> bool:
     if (path / "experiment.json").exists() or runs_in(path) or path.name == "record.json":
         return False
-    try:
-        return bool(find_recordings([path])) and (path.is_dir() or path.suffix != ".json")
-    except TraceError:
-        return False
+    return (path.is_dir() or path.suffix != ".json") and _RECORDED["trace"].holds_recordings(path)
 
 
 def compare_folders(before: str, after: str) -> ComparedRecording:
@@ -113,5 +124,4 @@ def _newest(cell: Path) -> Path | None:
 
 
 def _read(path: Path) -> MeanRecordedStep:
-    trace = read_recordings(find_recordings([path]), ReadOptions(with_shapes=True))
-    return recorded_step(trace)
+    return _RECORDED["trace"].mean_recorded_step(path)

@@ -17,7 +17,7 @@ from torchscale.read.report import RunReport
 from torchscale.report.figures.figure import Exported, ExportedRun, Exporter
 from torchscale.report.figures.run import exported_checks, exported_run
 from torchscale.results.reader import read_summary
-from torchscale.schema.node.check import Validation
+from torchscale.schema.node.validation import Validation
 from torchscale.util.files import read_bounded
 from torchscale.util.gc import gc_paused
 

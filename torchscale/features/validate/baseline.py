@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from torchscale.errors import UsageError
 from torchscale.features.validate.bundle_file import read_archive
 from torchscale.schema.node.acceptance import Acceptance, Baseline
-from torchscale.schema.node.check import Validation
+from torchscale.schema.node.validation import Validation
 from torchscale.util.files import read_bounded
 
 _IN_FOLDER, _IN_BUNDLE = "acceptance.json", "validation.json"

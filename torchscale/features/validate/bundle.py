@@ -26,7 +26,8 @@ from torchscale.features.validate.health.node import validate_facts, verdict_of
 from torchscale.features.validate.health.required import Requirements
 from torchscale.observer import SILENT, Observer
 from torchscale.report.formats.html import render_html
-from torchscale.schema.node.check import Status, Validation
+from torchscale.schema.node.check import Status
+from torchscale.schema.node.validation import Validation
 from torchscale.util.redaction import redact_model
 from torchscale.util.signing import sign, signer_of
 from torchscale.version import __version__

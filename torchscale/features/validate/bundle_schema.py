@@ -11,7 +11,7 @@ from torchscale.schema.base import (
     Moment,
     Name,
 )
-from torchscale.schema.node.check import Validation
+from torchscale.schema.node.validation import Validation
 
 
 class BundledFile(Frozen):

@@ -20,7 +20,8 @@ from torchscale.report.document import (
     text_value,
 )
 from torchscale.schema.node.acceptance import FigureStatus, JudgedFigure
-from torchscale.schema.node.check import Check, Disposition, PartVerdict, Status, Validation
+from torchscale.schema.node.check import Check, Status
+from torchscale.schema.node.validation import Disposition, PartVerdict, Validation
 
 CHECK_TONES: Mapping[Status, Tone] = MappingProxyType(
     {

@@ -17,7 +17,8 @@ from torchscale.report.document import (
     only_if,
 )
 from torchscale.report.formats.console import print_blocks, print_line
-from torchscale.schema.node.check import Check, Disposition, PartVerdict, Status, Validation
+from torchscale.schema.node.check import Check, Status
+from torchscale.schema.node.validation import Disposition, PartVerdict, Validation
 
 
 def print_validation(validation: Validation, console: Console) -> None:

@@ -12,7 +12,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.resume_keys import fixed_values
 from torchscale.report.figures.figure import ExportedCell, ExportedRun
 from torchscale.report.kinds import report_kind
-from torchscale.schema.node.check import Validation
+from torchscale.schema.node.validation import Validation
 from torchscale.schema.run.experiment_file import ExperimentFile, Session
 from torchscale.util.redaction import redact
 from torchscale.util.text import strip_control

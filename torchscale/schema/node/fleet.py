@@ -22,8 +22,8 @@ from torchscale.schema.base import (
 )
 from torchscale.schema.exports.base import PublishedDocument
 from torchscale.schema.node.acceptance import Cause
-from torchscale.schema.node.check import Disposition, Validation
 from torchscale.schema.node.probe import CollectiveFacts
+from torchscale.schema.node.validation import Disposition, Validation
 
 NodeRank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 

@@ -14,8 +14,9 @@ from tests.cli.program import torchscale
 from tests.features.export.formats.exposition import parse
 from tests.features.export.formats.runs import check
 from torchscale.config.choices import ExportTarget
-from torchscale.schema.node.check import Status, Validation
+from torchscale.schema.node.check import Status
 from torchscale.schema.node.probe import NodeFacts
+from torchscale.schema.node.validation import Validation
 from torchscale.store.run_folder import RunFolder
 
 

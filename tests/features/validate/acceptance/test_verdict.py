@@ -24,7 +24,8 @@ from torchscale.schema.node.acceptance import (
     Counter,
     FigureStatus,
 )
-from torchscale.schema.node.check import Check, Disposition, Status
+from torchscale.schema.node.check import Check, Status
+from torchscale.schema.node.validation import Disposition
 
 NODE = ("all-reduce", "node")
 

@@ -33,9 +33,9 @@ from torchscale.features.validate.run.validate import ValidationOutcome
 from torchscale.launch.control import StopRequest
 from torchscale.observer import SILENT
 from torchscale.schema.node.acceptance import Acceptance
-from torchscale.schema.node.check import Disposition, Validation
 from torchscale.schema.node.fleet import FleetValidation, NodeReport
 from torchscale.schema.node.probe import CollectiveFacts
+from torchscale.schema.node.validation import Disposition, Validation
 
 LIAR = 2
 ROUNDS = 8

@@ -11,7 +11,7 @@ import pytest
 from tests.features.validate.acceptance.runs import a_run, eight_gpus, noisy
 from torchscale.features.validate.fleet.speeds import judge_speeds
 from torchscale.schema.node.acceptance import AcceptanceRun, Cause, Conditions
-from torchscale.schema.node.check import Disposition
+from torchscale.schema.node.validation import Disposition
 
 NODE = ("training", "node")
 

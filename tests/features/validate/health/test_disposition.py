@@ -15,7 +15,6 @@ from torchscale.features.validate.health.required import Requirements
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.acceptance import Acceptance, Conditions
 from torchscale.schema.node.burn_in import BurnIn, PartRate, WrongResult
-from torchscale.schema.node.check import Disposition, PartVerdict, Validation
 from torchscale.schema.node.probe import (
     DiskFacts,
     DriverFacts,
@@ -23,6 +22,7 @@ from torchscale.schema.node.probe import (
     NodeFacts,
     SoftwareFacts,
 )
+from torchscale.schema.node.validation import Disposition, PartVerdict, Validation
 
 KEEP, RETEST, RETURN = Disposition
 

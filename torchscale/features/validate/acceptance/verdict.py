@@ -23,7 +23,8 @@ from torchscale.schema.node.acceptance import (
     FigureStatus,
     JudgedFigure,
 )
-from torchscale.schema.node.check import Check, Disposition, Status
+from torchscale.schema.node.check import Check, Status
+from torchscale.schema.node.validation import Disposition
 from torchscale.util.interval_text import format_interval
 from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate
 

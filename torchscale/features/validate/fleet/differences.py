@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from torchscale.features.cluster.nodes.preflight import clock_text
-from torchscale.schema.node.check import Check, Validation
+from torchscale.schema.node.check import Check
 from torchscale.schema.node.fleet import Difference, FleetNode
 from torchscale.schema.node.probe import (
     DriverFacts,
@@ -15,6 +15,7 @@ from torchscale.schema.node.probe import (
     SoftwareFacts,
     SystemFacts,
 )
+from torchscale.schema.node.validation import Validation
 from torchscale.util.units import format_bytes
 
 CLOCK_SECONDS = 0.1

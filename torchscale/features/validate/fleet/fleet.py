@@ -10,7 +10,7 @@ from torchscale.features.cluster.nodes.preflight import MAX_CLOCK_OFFSET_SECONDS
 from torchscale.features.validate.acceptance.limits import NODE
 from torchscale.features.validate.fleet.differences import compare_nodes, node_clock
 from torchscale.features.validate.fleet.pairwise import Effect, Judgement, Pair, judge_pairs
-from torchscale.schema.node.check import Check, Disposition, Status, Validation
+from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.fleet import (
     FleetNode,
     FleetSpeeds,
@@ -22,6 +22,7 @@ from torchscale.schema.node.fleet import (
     SlowRail,
 )
 from torchscale.schema.node.probe import CollectiveFacts
+from torchscale.schema.node.validation import Disposition, Validation
 from torchscale.util.units import format_percent
 
 

@@ -15,10 +15,11 @@ from torchscale.features.validate.health.required import Requirements, lacks_req
 from torchscale.features.validate.health.rule import cuda_devices_of, gpus_of
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.node.acceptance import Acceptance, AcceptanceRun, Baseline
-from torchscale.schema.node.check import Status, Validation
+from torchscale.schema.node.check import Status
 from torchscale.schema.node.environment import bare_uuid
 from torchscale.schema.node.fleet import FleetNode, NodeReport
 from torchscale.schema.node.probe import NodeFacts
+from torchscale.schema.node.validation import Validation
 from torchscale.util.text import one_line
 
 IMPOSSIBLE = 2.0

@@ -35,8 +35,8 @@ from torchscale.schema.node.acceptance import (
     LimitKind,
     Series,
 )
-from torchscale.schema.node.check import Disposition
 from torchscale.schema.node.fleet import FleetFigure, FleetSpeeds
+from torchscale.schema.node.validation import Disposition
 from torchscale.util.words import plural
 
 FASTER = 1.2

@@ -24,7 +24,7 @@ from torchscale.report.document import (
     text_value,
 )
 from torchscale.report.formats.console import print_blocks, print_line
-from torchscale.schema.node.check import Check, Disposition, Status
+from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.fleet import (
     FleetFigure,
     FleetNode,
@@ -35,6 +35,7 @@ from torchscale.schema.node.fleet import (
     Slowness,
 )
 from torchscale.schema.node.probe import CollectiveFacts
+from torchscale.schema.node.validation import Disposition
 from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_bytes, format_percent, format_seconds
 from torchscale.util.words import plural

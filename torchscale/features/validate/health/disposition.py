@@ -26,9 +26,10 @@ from torchscale.features.validate.health.rule import gpus_of
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.burn_in import BurnIn, PartRate, WrongResult
-from torchscale.schema.node.check import Check, Disposition, PartVerdict, Status
+from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.environment import bare_uuid
 from torchscale.schema.node.probe import GpuFacts, NodeFacts
+from torchscale.schema.node.validation import Disposition, PartVerdict
 
 NODE = "node"
 _AGAIN = "; validate again, and return it if this comes back"

@@ -21,9 +21,10 @@ from torchscale.features.validate.health.software import SOFTWARE_RULES
 from torchscale.features.validate.health.system import SYSTEM_RULES
 from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.burn_in import BurnIn
-from torchscale.schema.node.check import Check, Status, Validation
+from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.environment import bare_uuid
 from torchscale.schema.node.probe import GpuFacts, NodeFacts
+from torchscale.schema.node.validation import Validation
 
 
 def validate_facts(

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from torchscale.features.validate.health import fixes
 from torchscale.features.validate.health.rule import RuleOutcome, cuda_devices_of, failed, passed
-from torchscale.schema.node.check import Check, Status, Validation
+from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.probe import NodeFacts
+from torchscale.schema.node.validation import Validation
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torchscale.features.validate.run.burn_in import run_burn_in
 from torchscale.features.validate.run.probe import check_collective, probe_node
 from torchscale.measure.context import stop_on_signals
 from torchscale.observer import SILENT, Observer
-from torchscale.schema.node.check import Validation
+from torchscale.schema.node.validation import Validation
 from torchscale.store.locations import RESULTS
 from torchscale.util.units import format_seconds
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchscale.features.validate.health.disposition import NODE
-from torchscale.schema.node.check import Disposition, PartVerdict, Validation
+from torchscale.schema.node.validation import Disposition, PartVerdict, Validation
 
 
 def one_line(validation: Validation) -> str:

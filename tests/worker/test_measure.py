@@ -254,3 +254,11 @@ def test_what_loader_processes_take_is_the_ranks_own() -> None:
         child.kill()
         child.wait()
     assert meter.read().process_seconds >= 0  # it is gone, and is not taken off again
+
+
+def test_time_that_a_hypervisor_took_may_step_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a machine has moved to another host."""
+    told = iter([(100.0, 7.0), (99.9, 6.5)])
+    monkeypatch.setattr(host, "_busy_seconds", lambda _: next(told))
+    load = HostLoadMeter(usable_cpus(), pinned=False).read()
+    assert (load.busy_seconds, load.interrupted_seconds) == (0, 0)

@@ -16,7 +16,7 @@ from torchscale.worker.models import build_workload
 from torchscale.worker.models.interface import Workload, loss_of
 from torchscale.worker.parallel.blocks import captures_graphs
 from torchscale.worker.process_group import Ranks
-from torchscale.worker.trainer import Trainer
+from torchscale.worker.trainer import Phase, Trainer
 
 TINY_GPT2 = {
     "n_embd": 128,
@@ -174,6 +174,14 @@ def test_a_loss_that_is_not_finite_is_told() -> None:
     timed = trainer.run_batch(1)
     assert timed.samples[0].loss is None
     assert not timed.losses_finite
+
+
+def test_a_loss_beyond_every_bound_is_told_as_one_that_is_not_finite() -> None:
+    """Single floats go to 3.4e38, figures of records to 1e30."""
+    trainer = Trainer(cell(), rank())
+    part = dict.fromkeys(Phase, 0.1)
+    assert trainer._sample(0, part, -1e29).loss == -1e29
+    assert trainer._sample(0, part, 1e32).loss is None
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])

@@ -24,6 +24,8 @@ SMALLEST, LARGEST = 1e-30, 1e30
 """Bounds on every figure, whatever its unit: the largest unit prefix of a rate is 1e18, the
 shortest time 1e-9 s, so anything beyond is a damaged file, and logarithms and ratios of figures
 inside stay finite."""
+MOST = (1 << 63) - 1
+"""Largest whole number: what the kernel's interfaces give as "without a limit" is this or more."""
 LEAST_SECONDS = 1e-12
 """A thousandth of what the finest clock tells apart."""
 MOST_SECONDS = 1e11
@@ -78,11 +80,11 @@ PositiveSeconds = Annotated[float, Field(ge=LEAST_SECONDS, le=MOST_SECONDS, stri
 """How long something took that takes time, and by which rates are divided."""
 EpochSeconds = Annotated[float, Field(ge=0, le=LAST_MOMENT, strict=True)]
 """A moment, in seconds since the epoch: ``datetime.fromtimestamp`` takes it."""
-Integer = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63, strict=True)]
+Integer = Annotated[int, Field(ge=-MOST - 1, lt=MOST + 1, strict=True)]
 """A whole number that may be negative: an exit status, a limit of which -1 is none."""
-Count = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]
+Count = Annotated[int, Field(ge=0, lt=MOST + 1, strict=True)]
 """Count of anything: steps, bytes, ranks."""
-PositiveCount = Annotated[int, Field(ge=1, lt=1 << 63, strict=True)]
+PositiveCount = Annotated[int, Field(ge=1, lt=MOST + 1, strict=True)]
 """Count of what there is at least one of: ranks of a launch, samples of a step."""
 Name = Annotated[str, Field(max_length=MAX_NAME)]
 """Name of a host, a device, a version; it stands in tables."""

@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from torchscale.catalog.backends import runs_on_device
 from torchscale.catalog.devices import BLOCK_SCALED
+from torchscale.schema.base import LARGEST
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.documents import DocumentStep
 from torchscale.schema.launch.exchanges import ExchangeBatch
@@ -73,7 +74,8 @@ class TimedBatch:
 
     @property
     def losses_finite(self) -> bool:
-        """Whether every loss was a finite number (others are kept as ``None``)."""
+        """Whether every loss was a finite number, of at most
+        :data:`~torchscale.schema.base.LARGEST` (others are kept as ``None``)."""
         return all(sample.loss is not None for sample in self.samples)
 
 
@@ -465,7 +467,7 @@ class Trainer:
             exposed_sync=sync,
             buffer_sync=part.get(Phase.BUFFERS),
             blocked=part.get(Phase.BLOCKED),
-            loss=loss if math.isfinite(loss) else None,
+            loss=loss if abs(loss) <= LARGEST else None,  # not NaN either
         )
 
 

@@ -72,3 +72,9 @@ def test_the_slowest_rank_says_how_fast_the_cores_were() -> None:
     assert fixed_work(ranks) == (2e-4, 3e-4)
     assert fixed_work([*ranks, rank(0)]) is None
     assert fixed_work([]) is None
+
+
+def test_a_clock_that_is_too_coarse_says_nothing() -> None:
+    assert fixed_work([rank(0, fixed_work_seconds=(0.0, 0.0))]) is None
+    ranks = [rank(0, fixed_work_seconds=(1e-4, 3e-4)), rank(1, fixed_work_seconds=(1e-2, 0.0))]
+    assert fixed_work(ranks) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -117,7 +118,7 @@ def test_why_there_is_no_mfu_is_said_once_for_a_model() -> None:
 
 
 def test_of_many_cells_the_warnings_are_explained_though_their_table_is_cut() -> None:
-    content = {"batch_sizes": list(range(1, 12))}
+    content: dict[str, Any] = {"batch_sizes": list(range(1, 12))}
     *steady, last = cells(**content)
     launches = {cell.id: [launch_record(cell)] for cell in steady}
     launches[last.id] = [drifting(last, 1.0)]

@@ -72,3 +72,20 @@ def test_a_file_in_another_form_is_none(monkeypatch: pytest.MonkeyPatch, tmp_pat
     (own / "schedstat").write_text("0\n")
     monkeypatch.setattr(run_queue, "_PROC", tmp_path)
     assert RunQueueMeter().read() is None
+
+
+def test_counters_that_step_back_count_as_still(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A number of a thread that has ended is given to another."""
+    monkeypatch.setattr(run_queue, "_PROC", tmp_path)
+    places = [tmp_path / "self", tmp_path / str(os.getpid()) / "task" / "1"]
+    for place in places:
+        place.mkdir(parents=True)
+        (place / "schedstat").write_text("900 500 1\n")
+    meter = RunQueueMeter()
+    for place in places:
+        (place / "schedstat").write_text("100 20 1\n")
+    found = meter.read()
+    assert found is not None
+    assert (found.seconds, found.main_seconds, found.main_cpu_seconds) == (0, 0, 0)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +16,7 @@ from torchscale.worker.probe.host import (
     nvidia_devices,
     rdma_ports,
 )
+from torchscale.worker.probe.system import system_facts
 
 
 def test_nvidia_controllers_on_the_bus_are_counted(tmp_path: Path) -> None:
@@ -83,3 +87,17 @@ def test_an_nsys_whose_importer_cannot_run_is_told_with_the_reason(
     importer.write_text("#!/bin/sh\n")
     importer.chmod(0o755)
     assert (nsys_facts().can_export, nsys_facts().problem) == (True, "")
+
+
+def test_a_file_system_without_limits_has_the_largest_numbers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Some network file systems report 2**64 bytes and files."""
+    whole = (1 << 64) - 1
+    usage = SimpleNamespace(total=whole, free=whole)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_files=whole, f_favail=whole))
+    facts = disk_facts(tmp_path)
+    assert facts.free_bytes == facts.files_free == (1 << 63) - 1
+    assert host_facts(shm=tmp_path).shm_bytes == (1 << 63) - 1
+    assert system_facts().temporary_free_bytes == (1 << 63) - 1

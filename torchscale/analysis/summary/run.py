@@ -168,7 +168,7 @@ def summarize_any(
     except (ArithmeticError, ValueError, LookupError) as error:
         # Each file is of the right form; together they may still contradict each other. One cell
         # must not spoil others.
-        problem = f"{type(error).__name__}: {error}"
+        problem = f"{type(error).__name__}: {error}".splitlines()[0]
     return kind.without_figures(cell_run, cell, f"the record contradicts itself ({problem})")
 
 

@@ -39,13 +39,14 @@ def delay_bounds(record: LaunchRecord) -> tuple[float, float] | None:
 
 def fixed_work(ranks: Sequence[RankRecord]) -> tuple[float, float] | None:
     """Processor time of the fixed work between batches, in seconds: its matrix products and its
-    copy, of the rank where each took longest; ``None`` unless all ranks did it."""
+    copy, of the rank where each took longest; ``None`` unless all ranks did it, and where a clock
+    of processor time is too coarse for it."""
     known = [
         load.fixed_work_seconds
         for rank in ranks
         if (load := rank.host_load).fixed_work_seconds is not None
     ]
-    if not known or len(known) < len(ranks):
+    if not known or len(known) < len(ranks) or not all(map(min, known)):
         return None
     return max(products for products, _ in known), max(copies for _, copies in known)
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from torchscale.analysis.stats.series import digest
 from torchscale.analysis.training.signals import digest_signals
 from torchscale.launch.exchanges import paired_waits
+from torchscale.schema.base import LARGEST
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.signals import SignalDigest
@@ -59,7 +60,7 @@ def invalid_reason(payload: TrainingResult) -> str:
     otherwise."""
     for record in payload.ranks:
         if record.losses_finite is False:
-            return f"the loss of rank {record.rank} was not a finite number"
+            return f"the loss of rank {record.rank} was not a finite number, or above {LARGEST:g}"
         if record.parameters_equal is False:
             return (
                 "after the first steps the ranks held different parameters: "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchscale.analysis.kinds import training as analysis
+from torchscale.analysis.summary.run import summarize_any
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
 from torchscale.report.document import only_if
@@ -11,6 +11,7 @@ from torchscale.report.figures.training import training_figures
 from torchscale.report.formats.columns import ColumnValue, cell_row
 from torchscale.report.text.figures import throughput_text
 from torchscale.report.text.labels import batch_label
+from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import CellRun
@@ -35,9 +36,8 @@ def outcome(summary: TrainingSummary, record: LaunchRecord | None = None) -> str
     """``1,450 samples/s (1,440 to 1,460), 220 ms/step`` with the names of its flags: of the launch
     alone where one is given."""
     if record is not None:
-        summary = analysis.summarize(
-            CellRun(PlannedCell(cell=summary.cell), (record,)), summary.cell
-        )
+        alone = CellRun(PlannedCell(cell=summary.cell), (record,))
+        (summary,) = of_kind((summarize_any(alone),), TrainingSummary)
     if summary.figures is None:
         return f"{summary.state.value}: {summary.reason}"
     text = throughput_text(summary)

@@ -54,11 +54,11 @@ class HostLoadMeter:
         busy, interrupted = _busy_seconds(self._cpus)
         return HostLoad(
             wall_seconds=perf_counter() - self._wall,
-            busy_seconds=busy - self._busy,
+            busy_seconds=_gone_up(busy, self._busy),
             process_seconds=process_time() - self._process + self._by_children(),
             cores=len(self._cpus),
             pinned=self._pinned,
-            interrupted_seconds=interrupted - self._interrupted,
+            interrupted_seconds=_gone_up(interrupted, self._interrupted),
             run_queue=self._run_queue.read(),
             fixed_work_seconds=optional(FixedWork.read, self._fixed_work),
         )
@@ -67,8 +67,15 @@ class HostLoadMeter:
         """CPU time of the data loader's processes, which belongs to the rank. A process that has
         ended is not counted."""
         return sum(
-            seconds - self._children.get(pid, 0.0) for pid, seconds in _children_seconds().items()
+            _gone_up(seconds, self._children.get(pid, 0.0))
+            for pid, seconds in _children_seconds().items()
         )
+
+
+def _gone_up(now: float, before: float) -> float:
+    """What a counter of the kernel has gained. Some step back: time that a hypervisor took, once a
+    machine has moved to another host; that of a process whose number another one has now."""
+    return max(0.0, now - before)
 
 
 class MemoryMeter:

@@ -34,11 +34,13 @@ class RunQueueMeter:
         main = _main_thread()
         if self._main is None or main is None:
             return None
-        waited = (now - self._threads.get(tid, 0) for tid, now in _threads(_processes()).items())
+        waited = (  # another thread may have the number of one that has ended
+            max(0, now - self._threads.get(tid, 0)) for tid, now in _threads(_processes()).items()
+        )
         return RunQueue(
             seconds=sum(waited) * _NANOSECONDS,
-            main_seconds=(main[1] - self._main[1]) * _NANOSECONDS,
-            main_cpu_seconds=(main[0] - self._main[0]) * _NANOSECONDS,
+            main_seconds=max(0, main[1] - self._main[1]) * _NANOSECONDS,
+            main_cpu_seconds=max(0, main[0] - self._main[0]) * _NANOSECONDS,
         )
 
 

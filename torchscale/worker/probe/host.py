@@ -15,6 +15,7 @@ from time import perf_counter
 
 import psutil
 
+from torchscale.schema.base import MOST
 from torchscale.schema.node.probe import DiskFacts, HostFacts, NsysFacts, RdmaPort
 from torchscale.util.control_groups import read_text
 from torchscale.util.nsight import importer_problem, installation_of
@@ -44,7 +45,7 @@ def host_facts(
         memory_bytes=int(psutil.virtual_memory().total),
         numa_nodes=len(list(nodes.glob("node[0-9]*"))) or None,
         nvidia_devices=nvidia_devices(pci),
-        shm_bytes=shutil.disk_usage(shm).total if shm.is_dir() else None,
+        shm_bytes=min(shutil.disk_usage(shm).total, MOST) if shm.is_dir() else None,
         open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         memory_lock_limit=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
         rdma_ports=tuple(rdma_ports(infiniband)),
@@ -90,7 +91,7 @@ def disk_facts(directory: Path) -> DiskFacts:
         rate = _write_speed(existing) if free > 4 * _WRITE_BYTES else None  # do not fill the disk
         return DiskFacts(
             path=str(existing),
-            free_bytes=free,
+            free_bytes=min(free, MOST),
             files_free=_files_free(existing),
             write_bytes_per_second=rate,
         )
@@ -122,7 +123,7 @@ def _files_free(directory: Path) -> int | None:
     """Free inodes; ``None`` for file systems that make them as needed, which report no total."""
     system = os.statvfs(directory)
     if system.f_files:
-        return system.f_favail
+        return min(system.f_favail, MOST)
     return None
 
 

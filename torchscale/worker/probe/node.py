@@ -39,7 +39,7 @@ def probe(directory: Path) -> Iterator[NodeFacts]:
         try:
             facts[name] = collectors[name]()
         except Exception as error:  # noqa: BLE001 - whatever a driver or a broken install raises is this group's fact
-            unknown[name] = f"{type(error).__name__}: {error}"[:500]
+            unknown[name] = " ".join(f"{type(error).__name__}: {error}".split())[:500]
         yield NodeFacts.model_validate({**facts, "unknown": unknown})
 
 

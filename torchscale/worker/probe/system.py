@@ -14,6 +14,7 @@ from time import time as wall_clock
 
 import psutil
 
+from torchscale.schema.base import MOST
 from torchscale.schema.node.probe import SystemFacts
 from torchscale.util.control_groups import control_groups, cpu_quota, read_text
 
@@ -41,7 +42,9 @@ def system_facts(root: Path = Path("/")) -> SystemFacts:
         tasks_limit=min(known, default=-1),
         load=os.getloadavg()[0],
         temporary=str(temporary),
-        temporary_free_bytes=shutil.disk_usage(temporary).free if temporary.is_dir() else None,
+        temporary_free_bytes=(
+            min(shutil.disk_usage(temporary).free, MOST) if temporary.is_dir() else None
+        ),
         temporary_error=_write_error(temporary),
         home=str(home),
         home_error=_write_error(home),

@@ -11,8 +11,9 @@ import pytest
 from tests import factories
 from tests.features.watch.analysis.jobs import START_NS, job
 from tests.features.watch.job.folders import USE, write_job
-from torchscale.analysis.exchanges.steps import JobSteps
+from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
 from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
+from torchscale.features.watch.analysis.step_log import joined
 from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.job.script_records import MeasuredScript
@@ -29,9 +30,16 @@ def _cell(text: str = "train.py {batch_size}", world_size: int = 2) -> TrainingC
 
 
 def _written(
-    directory: Path, cell: TrainingCell, passes: float = 1.0, **facts: object
+    directory: Path,
+    cell: TrainingCell,
+    passes: float = 1.0,
+    *,
+    waits_by: WaitsBy = WaitsBy.CALLS,
+    early: float = 0.0,
+    **facts: object,
 ) -> TrainingResult:
-    """The payload of a script of 200 steps, each of so many backward passes."""
+    """The payload of a script of 200 steps, each of so many backward passes; the last rank's first
+    measured step began so many seconds ``early``."""
     write_job(directory, job(cell.world_size, 200), 0, **facts)
     steps: list[JobSteps] = []
     watched = WatchedJob(
@@ -39,10 +47,14 @@ def _written(
     )
     watched.advance()
     rule = cell.measurement.model_copy(update={"warmup_seconds": 0.0})
+    whole = joined(steps)
+    whole = replace(whole, passes=np.full_like(whole.passes, passes), waits_by=waits_by)
+    first = ScriptMeasurement(rule, 100)
+    first.add(whole.wall)
+    assert first.first is not None
+    whole.wall[-1, first.first - whole.first] += early
     measurement = ScriptMeasurement(rule, 100)
-    taken = [replace(part, passes=np.full_like(part.passes, passes)) for part in steps]
-    for part in taken:
-        measurement.add(part.wall)
+    measurement.add(whole.wall)
     assert cell.script is not None
     task = LaunchTask(
         cell=cell,
@@ -56,7 +68,7 @@ def _written(
     streams = tuple(watched.streams.values())
     for stream in streams:
         stream.read_use()
-    MeasuredScript(task, measurement, taken, streams, HostLoadSamples()).write(directory, cell)
+    MeasuredScript(task, measurement, [whole], streams, HostLoadSamples()).write(directory, cell)
     ranks = [
         RankRecord.model_validate_json((directory / f"rank-{rank}.json").read_text())
         for rank in range(cell.world_size)
@@ -126,3 +138,25 @@ def test_a_rank_says_where_it_ran_and_not_what_nobody_saw(tmp_path: Path) -> Non
     assert first.measured_until - first.measured_from == pytest.approx(
         first.batches.total_seconds, rel=0.01
     )
+
+
+def test_by_lengths_what_was_waited_is_part_of_a_ranks_own_time_already(tmp_path: Path) -> None:
+    by_calls = _written(tmp_path / "calls", _cell(), device="cuda")
+    by_lengths = _written(tmp_path / "lengths", _cell(), waits_by=WaitsBy.LENGTHS, device="cuda")
+    for calls, lengths, mean in zip(
+        by_calls.rank_steps.mean_compute,
+        by_lengths.rank_steps.mean_compute,
+        by_lengths.rank_steps.mean,
+        strict=True,
+    ):
+        assert calls is not None and lengths is not None
+        assert lengths < calls <= mean * 1.02
+
+
+def test_each_ranks_measurement_begins_with_its_own_first_step(tmp_path: Path) -> None:
+    ranks = _written(tmp_path, _cell(), early=0.4).ranks
+    for rank in ranks:
+        assert rank.measured_from is not None and rank.measured_until is not None
+        wall = rank.measured_until - rank.measured_from
+        assert wall == pytest.approx(rank.batches.total_seconds, rel=0.01)
+    assert ranks[0].measured_from - ranks[1].measured_from == pytest.approx(0.4, abs=0.01)  # type: ignore[operator]

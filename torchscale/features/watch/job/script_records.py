@@ -57,7 +57,7 @@ class MeasuredScript:
         Raises:
             OutputError: a file cannot be written.
         """
-        table, before = self._measured()
+        table = self._measured()
         for row, stream in enumerate(self.streams):
             lines = self._samples(table, row)
             atomic_write_text(
@@ -65,16 +65,14 @@ class MeasuredScript:
                 "".join(line.model_dump_json(exclude_none=False) + "\n" for line in lines),
                 durable=False,
             )
-            record = self._record(table, row, stream, cell, before)
+            record = self._record(table, row, stream, cell)
             atomic_write_model(directory / f"rank-{row}.json", record, durable=False)
 
-    def _measured(self) -> tuple[JobSteps, float]:
-        """The measured steps alone, and when the first of them began, in seconds since the
-        epoch."""
+    def _measured(self) -> JobSteps:
+        """The measured steps alone."""
         everything = joined(self.steps)
         begin = (self.measurement.first or 0) - everything.first
-        table = part_of(everything, begin, begin + self.measurement.measured)
-        return table, float(table.end_ns[0]) * 1e-9 - float(table.wall[0, 0])
+        return part_of(everything, begin, begin + self.measurement.measured)
 
     @property
     def _hosts(self) -> list[str]:
@@ -95,7 +93,9 @@ class MeasuredScript:
         staged = bubble > _STAGED_SHARE * (bubble + waited)
         calm, compute = table.calm, table.own
         if not self._knows_waits:
-            compute = compute + table.wait + table.transfer + table.bubble
+            compute = compute + table.bubble
+            if table.waits_by is WaitsBy.CALLS:  # by lengths, own times hold what was waited
+                compute = compute + table.wait + table.transfer
 
         def value(matrix: Matrix, step: int) -> float:
             return round(max(0.0, float(matrix[row, step])), _DECIMALS)
@@ -129,9 +129,11 @@ class MeasuredScript:
         return samples
 
     def _record(
-        self, table: JobSteps, row: int, stream: RankStream, cell: TrainingCell, start: float
+        self, table: JobSteps, row: int, stream: RankStream, cell: TrainingCell
     ) -> RankRecord:
         facts, use, task = stream.facts, stream.use, self.task
+        # Each rank's first step has a start of its own: ends alone are common.
+        start = float(table.end_ns[0]) * 1e-9 - float(table.wall[row, 0])
         end = float(table.end_ns[-1]) * 1e-9
         cpus = facts.cpus
         asked = task.cpu_sets[row] if task.cpu_sets is not None else None

@@ -19,7 +19,6 @@ from torchscale.report.charts import (
     TimelineChart,
     log_ticks,
 )
-from torchscale.report.document import shortened
 from torchscale.report.formats.axes import (
     cut_at,
     cut_points,
@@ -35,6 +34,7 @@ from torchscale.report.formats.palette import (
     TIMELINE_COLOURS,
     style_index,
 )
+from torchscale.report.values import shortened
 
 _INCHES = {"small": 2.32, "normal": 3.54, "wide": 7.24}
 """Widths: three or two in a row of the page, or one; at these sizes the fonts have their size in

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
 from torchscale.report.charts import AnyChart
-from torchscale.report.document import Headline, QuestionAnswer, Tone, shortened
+from torchscale.report.document import Headline, QuestionAnswer
 from torchscale.report.profile_blocks import timeline_chart
 from torchscale.report.text.findings import cost_words, finding_title
 from torchscale.report.text.profile import stall_line
+from torchscale.report.values import Tone, shortened
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Finding
 from torchscale.util.units import format_bytes, format_percent, format_seconds

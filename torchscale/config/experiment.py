@@ -21,7 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from torchscale.catalog.models import MAY_BE_ZERO, OptionValue, find_model
+from torchscale.catalog.model_facts import OptionValue
+from torchscale.catalog.models import MAY_BE_ZERO, find_model
 from torchscale.config.base import Axis, AxisSchema, ConfigSection, PositiveInt, as_axis, as_named
 from torchscale.config.choices import CellKind, DeviceRequest, Scaling
 from torchscale.config.export_section import ExportSettings

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from torchscale.catalog.models import OptionValue, find_model
+from torchscale.catalog.model_facts import OptionValue
+from torchscale.catalog.models import find_model
 from torchscale.config.experiment import Experiment
 from torchscale.config.script import ScriptChoice
 from torchscale.config.sections import ModelChoice

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from torchscale.catalog.models import OPTION_ALIASES, OptionValue, find_model, is_import_path
+from torchscale.catalog.model_facts import OPTION_ALIASES, OptionValue
+from torchscale.catalog.models import find_model, is_import_path
 from torchscale.config.base import (
     Axis,
     AxisSchema,

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from torchscale.catalog.models import CONTEXT, EXPERT, PIPELINE, SEQUENCE, TENSOR, OptionValue
+from torchscale.catalog.model_facts import CONTEXT, EXPERT, PIPELINE, SEQUENCE, TENSOR, OptionValue
 from torchscale.config.base import AxisSchema, ConfigSection, PositiveInt, as_axis, as_named
 from torchscale.config.degrees import Degrees
 

@@ -14,8 +14,8 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.script import ScriptChoice
 from torchscale.config.sections import ModelChoice
 from torchscale.errors import ConfigError, MachineError
+from torchscale.plan.execution_target import ExecutionTarget
 from torchscale.plan.kinds import plan_kind
-from torchscale.plan.obstacles import ExecutionTarget
 from torchscale.plan.placement import bound_cores, ordered
 from torchscale.schema.cells.kinds import KINDS, AnyCell, of_kind
 from torchscale.schema.cells.training import TrainingCell

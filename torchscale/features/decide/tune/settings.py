@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from torchscale.catalog.models import InputKind, find_model
+from torchscale.catalog.model_facts import InputKind
+from torchscale.catalog.models import find_model
 from torchscale.config.choices import Checkpointing, CompileMode, DeviceKind, Precision, TuningAxis
 from torchscale.config.experiment import Experiment
 from torchscale.config.strategy import CommHook, Ddp, Strategy, strategy_label

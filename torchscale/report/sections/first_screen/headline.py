@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.scaling import Efficiency, Grade
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.catalog.models import model_title
+from torchscale.catalog.model_options import model_title
 from torchscale.report.document import Headline
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.first_screen.recorded import recorded_headline

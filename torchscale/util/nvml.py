@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchscale.util.nvml import Driver
-
 THROTTLE_REASONS = {
     0x08: "hardware slowdown",
     0x20: "software thermal slowdown",

@@ -293,7 +293,7 @@ class _Run:
     def baseline(self, key: str) -> tuple[TimingSession, ...]:
         """The sessions of a test."""
         from torchscale.errors import UsageError  # noqa: PLC0415 - only where something is measured
-        from torchscale.pytest_plugin.timing import read_times  # noqa: PLC0415
+        from torchscale.pytest_plugin.timing_baseline import read_times  # noqa: PLC0415
 
         wrong = f"{self.path} has no baseline of {key}: run pytest {_UPDATE} and commit it"
         sessions: tuple[TimingSession, ...] = ()
@@ -328,7 +328,7 @@ class _Run:
         if self.update is None or not self.measured or os.getpid() != self._pid:
             return
         from torchscale.errors import TorchscaleError  # noqa: PLC0415 - only where something was measured
-        from torchscale.pytest_plugin.timing import update_times  # noqa: PLC0415
+        from torchscale.pytest_plugin.timing_baseline import update_times  # noqa: PLC0415
 
         try:
             update_times(self.path, self.measured, add=self.update == "add")

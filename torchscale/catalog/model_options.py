@@ -1,4 +1,4 @@
-"""What tells variants of a model from others: the options that differ from its defaults."""
+"""Options of models: what is wrong with one, and what tells a variant of a model from others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from torchscale.catalog.model_facts import OptionValue
-from torchscale.catalog.models import MODELS
+from torchscale.catalog.models import MAY_BE_ZERO, MODELS
 
 
 def model_title(name: str, options: Mapping[str, OptionValue] | None = None) -> str:
@@ -74,3 +74,21 @@ _SUFFIX_CHARACTERS = 24
 _SIZE = re.compile(r" \d+(\.\d+)?[MB]$")
 _KEEPS_PARAMETERS = frozenset({"sequence_length", "image_size", "num_classes"})
 """Options that leave the size of a model as it is, or nearly so."""
+
+
+def option_problem(name: str, value: OptionValue, known: Mapping[str, OptionValue]) -> str:
+    """The problem with a model's option; empty if there is none."""
+    if name not in known:
+        return f"no model of this config has the option {name!r}; known: {', '.join(sorted(known))}"
+    default = known[name]
+    if isinstance(default, float):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and float(value) >= 0:
+            return ""
+        return f"expected a number of at least 0, such as {default:g}"
+    least = 0 if name in MAY_BE_ZERO else 1
+    if type(value) is type(default) and (not isinstance(value, int) or value >= least):
+        return ""
+    if least == 0:
+        return "expected a whole number of at least 0"
+    return f"expected a positive whole number such as {default}"

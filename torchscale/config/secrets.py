@@ -10,7 +10,7 @@ from torchscale.catalog.model_facts import OptionValue
 from torchscale.catalog.models import find_model
 from torchscale.config.experiment import Experiment
 from torchscale.config.script import ScriptChoice
-from torchscale.config.sections import ModelChoice
+from torchscale.config.sections.models import ModelChoice
 from torchscale.util.redaction import note_secrets, note_values, redact, removed_parts
 from torchscale.util.secret_names import REDACTED
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torchscale.catalog.devices import BLOCK_SCALED, MIN_CAPABILITY, TORCHAO
 from torchscale.config.choices import DeviceKind
-from torchscale.config.strategy import Ddp, sharding
+from torchscale.config.strategies.data_parallel import Ddp
+from torchscale.config.strategy import sharding
 from torchscale.plan.execution_target import ExecutionTarget
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.util.versions import version_numbers

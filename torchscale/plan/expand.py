@@ -12,7 +12,7 @@ from torchscale.catalog.devices import find_device
 from torchscale.config.choices import DeviceKind, Malloc
 from torchscale.config.experiment import Experiment
 from torchscale.config.script import ScriptChoice
-from torchscale.config.sections import ModelChoice
+from torchscale.config.sections.models import ModelChoice
 from torchscale.errors import ConfigError
 from torchscale.plan.devices import (
     available_devices,

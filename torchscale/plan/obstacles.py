@@ -5,7 +5,8 @@ from __future__ import annotations
 from torchscale.catalog.model_facts import CONTEXT, EXPERT, InputKind
 from torchscale.catalog.models import MODELS, find_model
 from torchscale.config.degrees import Degrees
-from torchscale.config.strategy import Hybrid, PipelineBase, is_sequence_parallel, sharding
+from torchscale.config.strategies.model_parallel import PipelineBase
+from torchscale.config.strategy import Hybrid, is_sequence_parallel, sharding
 from torchscale.plan.device_obstacles import device_obstacle, precision_obstacle, version_obstacle
 from torchscale.plan.execution_target import ExecutionTarget
 from torchscale.schema.cells.training import WIDTH_MULTIPLE, TrainingCell

@@ -15,7 +15,7 @@ from time import time as wall_clock
 from torch import Tensor
 
 from torchscale.analysis.training.stop import MeasurementRule, WarmupRule
-from torchscale.config.strategy import Ddp
+from torchscale.config.strategies.data_parallel import Ddp
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.documents import DocumentUse
 from torchscale.schema.launch.progress import Phase, Progress

@@ -12,7 +12,7 @@ from torchscale.analysis.machine.link_ceiling import LinkTopology
 from torchscale.analysis.machine.link_verdict import judge_link
 from torchscale.analysis.training.flags import Flag
 from torchscale.config.choices import Operation
-from torchscale.config.machine_sections import HardwareSettings
+from torchscale.config.sections.machine import HardwareSettings
 from torchscale.schema.cells.collectives import (
     CollectiveSample,
     CollectivesCell,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchscale.catalog.links import LINKS, nvlink_bytes_per_second
-from torchscale.config.machine_sections import HardwareSettings
+from torchscale.config.sections.machine import HardwareSettings
 from torchscale.schema.cells.collectives import CollectivesRank, NcclLog
 from torchscale.schema.exports.machine import LinkCeiling
 from torchscale.schema.node.environment import bare_uuid

@@ -15,7 +15,7 @@ from pathlib import Path
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import ExportTarget
 from torchscale.config.experiment import Experiment
-from torchscale.config.export_section import AUTO
+from torchscale.config.sections.export import AUTO
 from torchscale.errors import TorchscaleError, UsageError
 from torchscale.features.export.export import text_exporter
 from torchscale.launch.control import StopRequest

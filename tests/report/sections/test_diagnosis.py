@@ -18,7 +18,7 @@ from torchscale.report.formats.report_export import summary_json
 from torchscale.report.sections.diagnosis import diagnosis_section
 from torchscale.report.sections.profiles import profile_section
 from torchscale.report.table import Table
-from torchscale.schema.exports.report import Decomposition
+from torchscale.schema.exports.training import Decomposition
 from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding, FindingKind
 
 

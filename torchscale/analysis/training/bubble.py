@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from torchscale.config.strategies.model_parallel import PipelineBase
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.exports.report import Bubble
+from torchscale.schema.exports.training import Bubble
 
 
 def computed_bubble(cell: TrainingCell) -> float | None:

@@ -28,7 +28,7 @@ from torchscale.analysis.training.throughput import (
     steps_per_second,
 )
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.exports.report import NodeTelemetry, Phases
+from torchscale.schema.exports.training import NodeTelemetry, Phases
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.steps import RankSteps
 from torchscale.schema.launch.training import TrainingResult

@@ -11,7 +11,7 @@ from torchscale.analysis.training.flags import Flag
 from torchscale.analysis.training.scaling import Efficiency
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.exports.experts import ExpertFigures
-from torchscale.schema.exports.report import (
+from torchscale.schema.exports.training import (
     Bubble,
     Compute,
     Decomposition,

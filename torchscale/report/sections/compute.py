@@ -15,7 +15,7 @@ from torchscale.report.text.labels import panel_title
 from torchscale.report.text.run_labels import identity_of
 from torchscale.report.values import TableValue, shortened
 from torchscale.schema.exports.machine import CopyRate, HardwareFigures, MatmulRates
-from torchscale.schema.exports.report import Compute
+from torchscale.schema.exports.training import Compute
 from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate
 from torchscale.util.words import format_range, plural
 

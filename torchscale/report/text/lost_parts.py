@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchscale.report.table import Column
 from torchscale.report.values import TableValue
-from torchscale.schema.exports.report import Decomposition
+from torchscale.schema.exports.training import Decomposition
 from torchscale.util.units import format_percent, format_seconds
 
 

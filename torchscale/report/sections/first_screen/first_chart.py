@@ -15,7 +15,7 @@ from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.labels import batch_label, short_title
 from torchscale.report.text.run_labels import device_noun
 from torchscale.report.values import only_if
-from torchscale.schema.exports.report import Phases
+from torchscale.schema.exports.training import Phases
 
 _NAME = "overview"
 _MAX_BARS = 12

@@ -58,7 +58,8 @@ from .hooks import (
     watch_waits,
 )
 from .marks import Marks
-from .recorder import Call, Recorder, enable_timing, enlarge_ring, timing_asked
+from .recorder import Call, Recorder
+from .ring_settings import enable_timing, enlarge_ring, timing_asked
 from .rings import rings
 from .sampler import LineSampler
 

@@ -77,10 +77,10 @@ TESTED_BY: dict[str, str] = {
     "features/trace/recorded_steps.py": "features/compare/test_recordings.py",
     "features/trace/readers/recordings.py": "features/trace/readers/test_kineto.py",
     # Parts of the report, tested on the document that they are parts of.
-    "report/formats/chart_plotly.py": "report/test_build.py",
+    "report/formats/charts/chart_plotly.py": "report/test_build.py",
     "report/formats/console_table.py": "report/formats/test_console.py",
     "report/formats/console_text.py": "report/formats/test_console.py",
-    "report/formats/chart_svg.py": "report/test_build.py",
+    "report/formats/charts/chart_svg.py": "report/test_build.py",
     "report/formats/html.py": "report/test_build.py",
     "report/sections/environment.py": "report/test_build.py",
     "report/sections/first_screen/failures.py": "report/sections/first_screen/test_causes.py",

@@ -327,7 +327,7 @@ class Results:
         require("plotly", "a figure")
         import plotly.graph_objects as go  # noqa: PLC0415 - 0.3 s, and only figures need it
 
-        from torchscale.report.formats.chart_plotly import chart_figure  # noqa: PLC0415
+        from torchscale.report.formats.charts.chart_plotly import chart_figure  # noqa: PLC0415
 
         found: dict[str, go.Figure] = {}
         for chart in charts:

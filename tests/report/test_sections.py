@@ -26,7 +26,7 @@ from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
 from torchscale.report.charts import AnyChart, Chart
 from torchscale.report.document import Bullets, ChartGrid, Document, Headline, Paragraph, Section
-from torchscale.report.formats.axes import cut_at
+from torchscale.report.formats.charts.axes import cut_at
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.sections.cost import cost_section

@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from torchscale.report.charts import AnyChart, Chart, StackedChart, TimelineChart
 from torchscale.report.document import Bullets, ChartGrid, Details, Document, Paragraph, Section
-from torchscale.report.formats.chart_helper import Drawing, chart_helper
-from torchscale.report.formats.chart_screen import ScreenChart, screen_width, script_json
+from torchscale.report.formats.charts.chart_helper import Drawing, chart_helper
+from torchscale.report.formats.charts.chart_screen import ScreenChart, screen_width, script_json
 from torchscale.report.table import Table
 from torchscale.report.values import DASH, TableValue, Tone
 from torchscale.util.gc import gc_paused

@@ -6,7 +6,7 @@ from __future__ import annotations
 from torchscale.errors import MachineError
 from torchscale.report.charts import AnyChart
 from torchscale.report.document import Document
-from torchscale.report.formats.chart_svg import chart_svg, chart_width
+from torchscale.report.formats.charts.chart_svg import chart_svg, chart_width
 from torchscale.report.formats.html import (
     block_kind,
     section_groups,

@@ -158,6 +158,7 @@ TESTED_BY: dict[str, str] = {
     "worker/data/shard_writing.py": "worker/data/test_shards.py",
     "worker/machine/collective_sweep.py": "worker/machine/test_collectives.py",
     "worker/measured_loops.py": "launch/test_torchrun.py",
+    "worker/measure/phases.py": "worker/test_measure.py",
     "worker/measure/host.py": "worker/test_measure.py",
     "worker/models/decoder.py": "worker/models/test_models.py",
     "worker/parallel/expert.py": "worker/parallel/test_correctness.py",

@@ -16,7 +16,8 @@ from torchscale.features.watch.job.stream import Names, RankStream
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.watch.rank import RankFacts, RankUse
 from torchscale.worker.watch import facts, ring_settings
-from torchscale.worker.watch.collector import DUMP_VERSION, FORMAT, Collector
+from torchscale.worker.watch.collector import FORMAT, Collector
+from torchscale.worker.watch.dump import DUMP_VERSION
 
 PROGRAM = """
 import os, sys, time

@@ -11,7 +11,7 @@ from torchscale.door import Slot
 from torchscale.report.document import ChartGrid, Document, Overview, ReportPart, Section
 from torchscale.report.sections.cells import cells_section, every_cell_section, throughput_section
 from torchscale.report.sections.environment import environment_section
-from torchscale.report.sections.first_screen.status import profiled_only
+from torchscale.report.sections.first_screen.recorded import profiled_only
 from torchscale.report.sections.first_screen.verdict import overview
 from torchscale.report.sections.method import method_section
 from torchscale.report.sections.reproduce import reproduce_section

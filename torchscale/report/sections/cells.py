@@ -8,7 +8,7 @@ from torchscale.analysis.summary.machine import MachineSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import Block, Bullets, Paragraph, ReportPart, Section
-from torchscale.report.sections.first_screen.status import profiled_only
+from torchscale.report.sections.first_screen.recorded import profiled_only
 from torchscale.report.table import ColumnOf, Table, table_of
 from torchscale.report.text.cell_values import (
     efficiency_value,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
+from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.charts import AnyChart
 from torchscale.report.document import Headline, QuestionAnswer
 from torchscale.report.profile_blocks import timeline_chart
@@ -148,3 +149,10 @@ def _replayed(analyses: Sequence[ProfileAnalysis]) -> str:
 def _seconds(analysis: ProfileAnalysis) -> float:
     """How long a rank was recorded."""
     return analysis.window.seconds / analysis.world_size
+
+
+def profiled_only(summary: RunSummary) -> bool:
+    """Whether its cells were recorded by a profiler and never measured."""
+    return bool(summary.cells) and all(
+        cell.profile is not None and cell.figures is None for cell in summary.cells
+    )

@@ -20,7 +20,11 @@ from torchscale.report.sections.first_screen.headline import (
     at_largest_count,
     common_grade,
 )
-from torchscale.report.sections.first_screen.recorded import COSTLY, recorded_statuses
+from torchscale.report.sections.first_screen.recorded import (
+    COSTLY,
+    profiled_only,
+    recorded_statuses,
+)
 from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.cell_values import launches_label, memory_quantity
 from torchscale.report.text.figures import PEAK_ALLOCATED
@@ -52,13 +56,6 @@ def statuses(summary: RunSummary, groups: Sequence[CauseGroup]) -> tuple[Questio
     trained = (_fits(summary), _scales(summary), _limited(summary, groups), _certain(summary))
     rows = (_measured(summary), *(trained if summary.cells else _machine(summary)))
     return tuple(row for row in rows if row is not None)
-
-
-def profiled_only(summary: RunSummary) -> bool:
-    """Whether its cells were recorded by a profiler and never measured."""
-    return bool(summary.cells) and all(
-        cell.profile is not None and cell.figures is None for cell in summary.cells
-    )
 
 
 def _machine(summary: RunSummary) -> list[QuestionAnswer]:

@@ -95,6 +95,7 @@ TESTED_BY: dict[str, str] = {
     "report/text/profile.py": "features/trace/test_document.py",
     "features/compare/export.py": "report/formats/test_exports.py",
     "report/formats/export.py": "report/test_build.py",
+    "report/formats/frames.py": "test_run_results.py",
     "report/formats/machine_export.py": "report/formats/test_exports.py",
     "report/formats/report_export.py": "report/formats/test_exports.py",
     "report/sections/charts.py": "report/test_build.py",

@@ -1,4 +1,5 @@
-"""Why a training cell cannot run on a kind of device, a version of torch, or in a precision there."""
+"""Why a training cell cannot run on a kind of device or with a version of torch, or in a precision
+there."""
 
 from __future__ import annotations
 

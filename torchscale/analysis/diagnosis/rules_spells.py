@@ -31,8 +31,8 @@ from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 
 FEW_SPELLS_EXCESS = 0.30
-"""How much slower it has to be in two spells only: a core of a shared host was seen to run 30 % slower for seconds
-(docs/tested-on.md)."""
+"""How much slower it has to be in two spells only: a core of a shared host was seen to run 30 %
+slower for seconds (docs/tested-on.md)."""
 
 
 @rule(FindingKind.INTERMITTENT_STRAGGLER, WINDOWS, WAIT, BLAME, where=(several_ranks, not_staged))

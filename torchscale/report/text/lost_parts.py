@@ -1,4 +1,4 @@
-"""The parts of the time that a device count adds to the mean step: their headings, phrases and values."""
+"""The parts of the time that a device count adds to the mean step."""
 
 from __future__ import annotations
 

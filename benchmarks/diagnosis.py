@@ -56,7 +56,8 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.finding import Diagnosis, Finding, FindingKind
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.schema.state import State
-from torchscale.util.processes.subprocesses import adopt_orphans, run_bounded
+from torchscale.util.processes.bounded import run_bounded
+from torchscale.util.processes.subprocesses import adopt_orphans
 
 HERE = Path(__file__).resolve().parent
 COMPUTE_SECONDS = 0.02

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from torchscale.catalog.models import MODELS
-from torchscale.config.sections import PRESETS
+from torchscale.config.sections.benchmark import PRESETS
 from torchscale.schema.cells.training import Measurement, TrainingCell
 from torchscale.schema.launch.rank import HostLoad
 from torchscale.schema.launch.task import LaunchTask

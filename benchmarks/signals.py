@@ -31,8 +31,9 @@ from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.processes.subprocesses import adopt_orphans
+from torchscale.worker.measure.phases import Phase
 from torchscale.worker.process_group import joined_ranks
-from torchscale.worker.trainer import Phase, Trainer
+from torchscale.worker.trainer import Trainer
 
 STEPS = 40
 CALLS = 20_000
@@ -131,7 +132,7 @@ def as_rank(task: LaunchTask, pairs: int, output: Path) -> None:
         step_seconds = statistics.fmean(times[True]) / STEPS
         began = time.process_time()
         for _ in range(CALLS):
-            trainer._mark(Phase.GRADIENTS, Phase.SYNC)
+            trainer.marks.mark(Phase.GRADIENTS, Phase.SYNC)
         each = (time.process_time() - began) / CALLS
         trainer.clear_marks()
         logs = [

@@ -46,7 +46,8 @@ from torchscale.launch.torchrun import worker_environment
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.what_if import Change
-from torchscale.util.processes.subprocesses import adopt_orphans, run_bounded
+from torchscale.util.processes.bounded import run_bounded
+from torchscale.util.processes.subprocesses import adopt_orphans
 
 BLOCK = 20
 """Steps, of which the first and the last are left out: a rank may be a step ahead of another."""

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from torchscale.catalog.presets import HARDWARE_PRESETS
 from torchscale.config.experiment import Experiment
-from torchscale.config.sections import PRESETS
+from torchscale.config.sections.benchmark import PRESETS
 from torchscale.measure.init import config_text
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"

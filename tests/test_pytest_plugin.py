@@ -324,6 +324,8 @@ def test_a_run_that_does_not_use_the_fixture_loads_nothing_of_ours(project: Proj
     assert ours == {
         "torchscale",
         "torchscale.pytest_plugin",
+        "torchscale.pytest_plugin.measure",
+        "torchscale.pytest_plugin.session",
         "torchscale.step_profiler",
         "torchscale.version",
         "torchscale.watching",

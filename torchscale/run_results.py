@@ -113,70 +113,27 @@ class Results:
         of all devices; ``efficiency_low`` and ``_high`` are the 95 % interval from launch to
         launch.
         """
-        from torchscale.report.formats.columns import cell_row  # noqa: PLC0415 - light, and only frames need it
+        from torchscale.report.formats.frames import frame, training_row  # noqa: PLC0415 - light, and only frames need it
 
-        return _frame(
-            {"run": name, **cell_row(cell), **_more(cell)} for name, cell in self._trained()
-        )
+        return frame(training_row(name, cell) for name, cell in self._trained())
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """One row for each operation, dtype and size of every collectives cell: mean and p95 in
         seconds, algorithm and bus bandwidth in bytes per second, wrong elements, and the share of
         the link's rated bandwidth where that is known."""
-        rows: list[dict[str, object]] = [
-            {
-                "run": name,
-                "cell_id": cell.cell.id,
-                "gpu_count": cell.cell.world_size,
-                "backend": cell.figures.backend,
-                "operation": curve.operation,
-                "dtype": curve.dtype,
-                "payload_bytes": point.payload_bytes,
-                "seconds": point.seconds,
-                "p95_seconds": point.p95,
-                "algbw": point.algbw,
-                "busbw": point.busbw,
-                "wrong_elements": point.wrong_elements,
-                "link_share": point.link_share,
-            }
-            for name, run in self.runs.items()
-            for cell in run.collectives
-            if cell.figures is not None
-            for curve in cell.figures.curves
-            for point in curve.points
-        ]
-        return _frame(
-            rows,
-            [
-                "run",
-                "cell_id",
-                "gpu_count",
-                "operation",
-                "dtype",
-                "payload_bytes",
-                "seconds",
-                "busbw",
-            ],
-        )
+        from torchscale.report.formats.frames import COLLECTIVE_COLUMNS, collective_rows, frame  # noqa: PLC0415 - as above
+
+        rows = [row for name, run in self.runs.items() for row in collective_rows(name, run)]
+        return frame(rows, COLLECTIVE_COLUMNS)
 
     @cached_property
     def launches(self) -> pd.DataFrame:
         """One row a launch with figures, of cells of any kind: what comparisons rest on. Launches
         of failed cells have none."""
-        rows = [
-            {
-                "run": name,
-                "cell_id": one.cell.id,
-                "launch": number,
-                "started_at": launch.started_at,
-                **{key.text: value for key, value in launch.values.items()},
-            }
-            for name, run in self.runs.items()
-            for one in run.in_plan_order
-            for number, launch in enumerate(one.facts.launches)
-        ]
-        return _frame(rows)
+        from torchscale.report.formats.frames import frame, launch_rows  # noqa: PLC0415 - as above
+
+        return frame([row for name, run in self.runs.items() for row in launch_rows(name, run)])
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -185,6 +142,8 @@ class Results:
 
         ``seconds`` is from the end of the step before; the phases add up to it.
         """
+        from torchscale.report.formats.frames import frame  # noqa: PLC0415 - as above
+
         rows = []
         for name, folder, cell, launch, record in self._launches():
             for rank in payload(record, TrainingResult).ranks:
@@ -193,12 +152,14 @@ class Results:
                     {**where, **step.model_dump()}
                     for step in folder.steps(cell.cell, launch, rank.rank)
                 ]
-        return _frame(rows, ["run", "cell_id", "launch", "rank", "step", "seconds"])
+        return frame(rows, ["run", "cell_id", "launch", "rank", "step", "seconds"])
 
     @cached_property
     def telemetry(self) -> pd.DataFrame:
         """One row a reading and GPU (``gpu`` is missing where there is none); ``seconds`` counts
         from the first measured step."""
+        from torchscale.report.formats.frames import frame  # noqa: PLC0415 - as above
+
         rows: list[dict[str, object]] = []
         for name, folder, cell, launch, record in self._launches():
             ranks = payload(record, TrainingResult).ranks
@@ -213,29 +174,13 @@ class Results:
                     {"gpu": gpu.uuid, **gpu.model_dump(exclude={"uuid"})} for gpu in reading.gpus
                 ]
                 rows += [{**where, **zero, **host, **gpu} for gpu in gpus or [{"gpu": None}]]
-        return _frame(rows, ["run", "cell_id", "launch", "seconds", "time", "gpu"])
+        return frame(rows, ["run", "cell_id", "launch", "seconds", "time", "gpu"])
 
     def efficiency(self) -> pd.DataFrame:
         """Throughput and efficiency by device count, of every series that has two counts."""
-        names = [
-            "run",
-            "model",
-            "precision",
-            "strategy",
-            "batch_size",
-            "scaling",
-            "gpu_count",
-            "samples_per_second",
-        ]
-        wanted = [*names, "efficiency", "efficiency_low", "efficiency_high", "efficiency_flags"]
-        frame = self.cells
-        known = frame
-        if len(frame):
-            known = frame[frame["efficiency"].notna()]
-        found: pd.DataFrame = known.reindex(columns=wanted).sort_values(
-            names[:-1], ignore_index=True
-        )
-        return found
+        from torchscale.report.formats.frames import efficiency_frame  # noqa: PLC0415 - as above
+
+        return efficiency_frame(self.cells)
 
     def findings(self) -> list[tuple[str, TrainingSummary, Finding]]:
         """What holds training back: run, cell and finding, the costliest first."""
@@ -250,12 +195,14 @@ class Results:
     def cost(self, dollars_per_device_hour: float) -> pd.DataFrame:
         """Samples and tokens per dollar, dollars per million samples, energy, of every measured
         cell."""
+        from torchscale.report.formats.frames import frame  # noqa: PLC0415 - as above
+
         rows = [
             {"run": name, "cell_id": cell.cell.id, **vars(cost)}
             for name, cell in self._trained()
             if (cost := cost_of(cell, dollars_per_device_hour)) is not None
         ]
-        return _frame(rows)
+        return frame(rows)
 
     def predict(
         self,
@@ -327,7 +274,7 @@ class Results:
         require("plotly", "a figure")
         import plotly.graph_objects as go  # noqa: PLC0415 - 0.3 s, and only figures need it
 
-        from torchscale.report.formats.chart_plotly import chart_figure  # noqa: PLC0415
+        from torchscale.report.formats.charts.chart_plotly import chart_figure  # noqa: PLC0415
 
         found: dict[str, go.Figure] = {}
         for chart in charts:
@@ -350,39 +297,3 @@ class Results:
             for cell in run.cells:
                 for record in folder.load_cell(entries[cell.cell.id])[0].launches:
                     yield name, folder, cell, record.launch, record
-
-
-def _more(cell: TrainingSummary) -> dict[str, object]:
-    """What a frame has beside the columns of ``summary.csv``: phases in seconds, and what it
-    took."""
-    figures = cell.figures
-    if figures is None:
-        return {}
-    phases = {f"{name}_seconds": value for name, value in vars(figures.phases).items()}
-    return {
-        **phases,
-        "startup_seconds": figures.startup_seconds,
-        "measured_steps": figures.measured_steps,
-        "measured_seconds": figures.measured_steps * figures.step_mean,
-        "device": figures.device,
-    }
-
-
-def _frame(
-    rows: Iterator[dict[str, object]] | Sequence[dict[str, object]], names: Sequence[str] = ()
-) -> pd.DataFrame:
-    """``names`` are the columns where there is no row. Numbers stay numbers where some, or all,
-    were not measured."""
-    require("pandas", "a frame")
-    import pandas as pd  # noqa: PLC0415 - 0.4 s, and only frames need it
-
-    found = list(rows)
-    if found:
-        frame: pd.DataFrame = pd.DataFrame(found)
-    else:
-        frame = pd.DataFrame(columns=list(names))
-    for name in frame.columns[[kind.kind == "O" for kind in frame.dtypes]]:
-        known = frame[name].dropna()
-        if all(type(value) in (int, float) for value in known):
-            frame[name] = pd.to_numeric(frame[name])
-    return frame

@@ -29,7 +29,7 @@ def watch(directory: str | os.PathLike[str] | None = None, *, timing: bool = Fal
     folder = Path(directory or Path("results") / f"watch-{name}-{os.getppid()}").absolute()
     from torchscale.util.interpreter import module_command  # noqa: PLC0415 - the root is imported alone
     from torchscale.worker.watch.collector import install  # noqa: PLC0415 - it imports torch
-    from torchscale.worker.watch.recorder import TIMING_VARIABLE  # noqa: PLC0415
+    from torchscale.worker.watch.ring_settings import TIMING_VARIABLE  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
     if timing:

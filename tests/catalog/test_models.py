@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from torchscale.catalog.models import OptionValue, find_model, model_title
+from torchscale.catalog.model_facts import OptionValue
+from torchscale.catalog.model_options import model_title
+from torchscale.catalog.models import find_model
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from tests.cli.program import torchscale
 from torchscale.cli.command import (
     OverridableGroup,
     as_typed,
-    finish_commands,
     overrides_of,
     same_command,
     split_words,
@@ -22,6 +21,7 @@ from torchscale.cli.command import (
 )
 from torchscale.cli.output import configure_output, is_quiet
 from torchscale.cli.parameters import argument, option
+from torchscale.cli.shared_options import finish_commands
 from torchscale.errors import UsageError
 
 OPTIONS = {"--format": True, "-f": True, "--open": False, "-q": False}

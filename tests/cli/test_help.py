@@ -11,9 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from torchscale.cli.command import finish_commands
 from torchscale.cli.command_table import COMMANDS
 from torchscale.cli.main import app
+from torchscale.cli.shared_options import finish_commands
 
 
 def test_a_paragraph_becomes_one_line_and_code_keeps_its_lines() -> None:

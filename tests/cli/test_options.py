@@ -38,7 +38,7 @@ def no_application_layer(monkeypatch: pytest.MonkeyPatch) -> None:
         "features.machine.max_batch.find_max_batch",
         "features.trace.profile.profile_workload",
         "measure.benchmark.benchmark",
-        "measure.benchmark.dry_run",
+        "measure.dry_run.dry_run",
     ):
         monkeypatch.setattr(f"torchscale.{name}", hand_over)
     monkeypatch.setattr("torchscale.measure.detection.start_detection", nullcontext)

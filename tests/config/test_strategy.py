@@ -12,14 +12,9 @@ from hypothesis import strategies as st
 from tests.factories import cells, experiment
 from torchscale.config.degrees import Degrees
 from torchscale.config.dump import to_yaml
-from torchscale.config.strategy import (
-    STRATEGIES,
-    CommHook,
-    Ddp,
-    Signal,
-    sharding,
-    strategy_label,
-)
+from torchscale.config.strategies.base import Signal
+from torchscale.config.strategies.data_parallel import CommHook, Ddp
+from torchscale.config.strategy import STRATEGIES, sharding, strategy_label
 
 
 @given(st.tuples(*[st.integers(1, 4)] * 4))

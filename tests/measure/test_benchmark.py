@@ -10,7 +10,8 @@ from tests.factories import cells, experiment
 from tests.fake_launches import FakeLaunches, Recorder
 from torchscale.config.choices import Rerun
 from torchscale.errors import ExitCode, MachineError, StoreError
-from torchscale.measure.benchmark import benchmark, dry_run
+from torchscale.measure.benchmark import benchmark
+from torchscale.measure.dry_run import dry_run
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 

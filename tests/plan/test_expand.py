@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.factories import experiment, machine, trained
 from torchscale.errors import ConfigError, MachineError
 from torchscale.plan import expand
-from torchscale.plan.expand import Plan, cpu_threads_per_rank, make_plan
+from torchscale.plan.devices import cpu_threads_per_rank
+from torchscale.plan.expand import Plan, make_plan
 from torchscale.schema.cells.training import TrainingCell
 
 

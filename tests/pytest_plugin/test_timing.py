@@ -15,15 +15,13 @@ import pytest
 
 from torchscale.errors import OutputError, UsageError
 from torchscale.pytest_plugin.timing import (
-    MAX_SESSIONS,
     MIN_ROUNDS,
     TimingSession,
     compare_times,
     describe_session,
-    read_times,
     time_function,
-    update_times,
 )
+from torchscale.pytest_plugin.timing_baseline import MAX_SESSIONS, read_times, update_times
 
 
 def session(seconds: Sequence[float], machine: str = "CPU, 2 cores") -> TimingSession:
@@ -183,7 +181,7 @@ def test_sessions_that_end_at_once_keep_each_other(tmp_path: Path) -> None:
 def test_a_baseline_that_is_held_for_long_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchscale.pytest_plugin.timing._UPDATE_SECONDS", 0.05)
+    monkeypatch.setattr("torchscale.pytest_plugin.timing_baseline._UPDATE_SECONDS", 0.05)
     descriptor = os.open(tmp_path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

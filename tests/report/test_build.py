@@ -16,12 +16,14 @@ from tests.factories import cells, failed_record, launch_record, run
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.report.build import build_document
 from torchscale.report.charts import chart_name
-from torchscale.report.document import Column, Document, Table, TableValue
+from torchscale.report.document import Document
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
 from torchscale.report.formats.report_export import summary_json
+from torchscale.report.table import Column, Table
+from torchscale.report.values import TableValue
 from torchscale.schema.run.content import Run
 from torchscale.schema.run.experiment_file import Session
 from torchscale.schema.state import State

@@ -4,10 +4,9 @@ without what tells nothing."""
 from __future__ import annotations
 
 from torchscale.report.charts import chart_name
-from torchscale.report.document import (
+from torchscale.report.table import Column, Table
+from torchscale.report.values import (
     DASH,
-    Column,
-    Table,
     TableValue,
     Tone,
     caution_where,

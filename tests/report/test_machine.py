@@ -31,13 +31,14 @@ from torchscale.features.machine.text import point_flag_lines
 from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
 from torchscale.report.charts import Chart, log_ticks
-from torchscale.report.document import ChartGrid, Document, Table
+from torchscale.report.document import ChartGrid, Document
 from torchscale.report.formats.console import print_document
 from torchscale.report.formats.export import summary_csv
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.machine_export import ceilings_json
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.report_export import summary_json
+from torchscale.report.table import Table
 from torchscale.schema.cells.checkpoint import (
     AsyncSaveSample,
     CheckpointCell,

@@ -23,7 +23,7 @@ from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.build import build_document
 from torchscale.report.charts import Chart
-from torchscale.report.document import ChartGrid, Document, Table, TableValue
+from torchscale.report.document import ChartGrid, Document
 from torchscale.report.formats.columns import cell_row
 from torchscale.report.formats.console import print_document
 from torchscale.report.formats.export import summary_csv
@@ -31,14 +31,11 @@ from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
 from torchscale.report.formats.report_export import cell_export, summary_json
-from torchscale.report.text.figures import (
-    DEFINED,
-    STEP_MEAN,
-    STEP_P50,
-    THROUGHPUT,
-    Quantity,
-    efficiency_value,
-)
+from torchscale.report.table import Table
+from torchscale.report.text.cell_values import efficiency_value
+from torchscale.report.text.figures import DEFINED, STEP_MEAN, STEP_P50, THROUGHPUT
+from torchscale.report.text.quantity import Quantity
+from torchscale.report.values import TableValue
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.profiles.finding import FindingKind
 from torchscale.schema.run.content import Run

@@ -25,16 +25,8 @@ from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
 from torchscale.report.charts import AnyChart, Chart
-from torchscale.report.document import (
-    Bullets,
-    ChartGrid,
-    Document,
-    Headline,
-    Paragraph,
-    Section,
-    Table,
-)
-from torchscale.report.formats.axes import cut_at
+from torchscale.report.document import Bullets, ChartGrid, Document, Headline, Paragraph, Section
+from torchscale.report.formats.charts.axes import cut_at
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.sections.cost import cost_section
@@ -50,6 +42,7 @@ from torchscale.report.sections.selection import (
     shown_panels,
     spread_out,
 )
+from torchscale.report.table import Table
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.record import LaunchRecord

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from torchscale.report.document import DASH, Column, TableValue, Tone
-from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.table import Column, ColumnOf, table_of
+from torchscale.report.values import DASH, TableValue, Tone
 from torchscale.util.units import format_bytes
 
 Row = tuple[str, int | None]

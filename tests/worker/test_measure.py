@@ -181,7 +181,7 @@ def test_phases_by_events_add_up_to_the_step(monkeypatch: pytest.MonkeyPatch) ->
     """The path that a GPU takes, with events of known times: four phases of 10 ms a step."""
     monkeypatch.setattr(torch.cuda, "Event", SlowEvent)
     trainer = Trainer(cells(models="tiny-gpt2", batch_sizes=1, gpu_counts=1)[0], ALONE)
-    monkeypatch.setattr(trainer, "_clock", CudaEventClock())
+    monkeypatch.setattr(trainer.marks, "clock", CudaEventClock())
     timed = trainer.run_batch(3)
     assert timed.batch.seconds == pytest.approx(0.12)
     for sample in timed.samples:

@@ -7,62 +7,21 @@ pass with the default options, a multiply-add being two. Both are counted on the
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from types import MappingProxyType
 
 from torchscale.catalog.experts import shape_of_options
-
-
-class InputKind(str, Enum):
-    """What one sample is."""
-
-    IMAGE = "image"
-    TOKENS = "tokens"
-
-
-OptionValue = bool | int | float | str
-"""Types of a model option in a config. ``bool`` first: a union writes a value as its first type
-that fits, and a bool is an ``int``."""
-
-OPTION_ALIASES: Mapping[str, str] = MappingProxyType({"seq_len": "sequence_length"})
-"""Other names of options, as users may write them."""
-
-TENSOR, SEQUENCE, PIPELINE, EXPERT = "tensor", "sequence", "pipeline", "expert"
-CONTEXT = "context"
-"""Ways in which a model can be split."""
-
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """One model.
-
-    Attributes:
-        name: Name in ``models:`` of a config.
-        title: Common name.
-        family: What it is a size of; ``torchscale.worker.models`` builds each in one file.
-        parameters: Trainable parameters with the default options; ``None`` where it is known only
-            once built.
-        forward_flops: FLOPs of one sample with the default options; ``None`` where it is known only
-            once built.
-        input_kind: What one sample is; ``None`` where it is known only once built.
-        options: Option name → default; ``image_size`` in pixels, ``sequence_length`` in tokens.
-        splits: Ways in which it can be split.
-        heads: Number of heads that tensor parallelism splits, where no option sets it.
-    """
-
-    name: str
-    title: str
-    family: str
-    parameters: int | None
-    forward_flops: int | None
-    input_kind: InputKind | None
-    options: Mapping[str, OptionValue]
-    splits: frozenset[str] = frozenset()
-    heads: int | None = None
+from torchscale.catalog.model_facts import (
+    CONTEXT,
+    EXPERT,
+    PIPELINE,
+    SEQUENCE,
+    TENSOR,
+    InputKind,
+    ModelFacts,
+    OptionValue,
+)
 
 
 def _image(name: str, title: str, family: str, counts: tuple[int, int], *shape: int) -> ModelFacts:
@@ -337,71 +296,3 @@ def is_import_path(name: str) -> bool:
     module, colon, function = name.partition(":")
     parts = (*module.split("."), *function.split("."))
     return bool(colon) and module not in _LIBRARIES and all(part.isidentifier() for part in parts)
-
-
-def model_title(name: str, options: Mapping[str, OptionValue] | None = None) -> str:
-    """The catalogued title, else the name itself; with :func:`options_suffix`. The number of
-    parameters in a title is left out where an option may change it: ``encoder-decoder
-    (d_model=256)``."""
-    facts = MODELS.get(name)
-    title = facts.title if facts else name
-    if set(changed_options(name, options)) - _KEEPS_PARAMETERS:
-        title = _SIZE.sub("", title)
-    return title + options_suffix(name, options)
-
-
-def changed_options(name: str, options: Mapping[str, OptionValue] | None) -> dict[str, OptionValue]:
-    """Options that differ from the model's defaults."""
-    facts = MODELS.get(name)
-    defaults = facts.options if facts else {}
-    return {
-        key: value
-        for key, value in (options or {}).items()
-        if key not in defaults or defaults[key] != value
-    }
-
-
-def options_text(changed: Mapping[str, OptionValue]) -> str:
-    """``d_model=256, num_layers=2``."""
-    return ", ".join(f"{key}={value}" for key, value in changed.items())
-
-
-def options_suffix(name: str, options: Mapping[str, OptionValue] | None) -> str:
-    """What tells a variant of a model from others, in a few characters for tables, charts and
-    progress lines: its changed options, else their initials, else four characters of their hash;
-    empty without any.
-
-    ``" (d_model=256)"``, ``" dm256 l2 h4 sl128"``, ``" #3f2a"``.
-    """
-    changed = changed_options(name, options)
-    if not changed:
-        return ""
-    full = options_text(changed)
-    if len(full) <= _SUFFIX_CHARACTERS:
-        return f" ({full})"
-    initials = {key: _initials(key) for key in changed}
-    short = " ".join(
-        f"{initials[key]}{'' if _is_number(value) else '='}{value}"
-        for key, value in changed.items()
-    )
-    if len(short) <= _SUFFIX_CHARACTERS and len(set(initials.values())) == len(initials):
-        return f" {short}"
-    return f" #{hashlib.sha256(full.encode()).hexdigest()[:4]}"
-
-
-def _initials(option: str) -> str:
-    """``d_model`` → ``dm``, ``num_layers`` → ``l``."""
-    return "".join(word[:1] for word in option.removeprefix("num_").split("_"))
-
-
-def _is_number(value: OptionValue) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-_SUFFIX_CHARACTERS = 24
-"""A name with it stays on one or two lines of a column."""
-
-
-_SIZE = re.compile(r" \d+(\.\d+)?[MB]$")
-_KEEPS_PARAMETERS = frozenset({"sequence_length", "image_size", "num_classes"})
-"""Options that leave the size of a model as it is, or nearly so."""

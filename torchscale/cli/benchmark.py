@@ -28,7 +28,8 @@ from torchscale.measure.nodes import NodeOptions
 
 if TYPE_CHECKING:
     from torchscale.config.experiment import Experiment
-    from torchscale.measure.benchmark import BenchmarkOutcome, DryRun
+    from torchscale.measure.benchmark import BenchmarkOutcome
+    from torchscale.measure.dry_run import DryRun
 
 _NOTES: Slot[Callable[[Path], str]] = Slot("sweep notes")
 """Name → what a feature says of a run folder when its sweep has ended; perhaps nothing."""
@@ -144,7 +145,9 @@ def benchmark(
     from torchscale.measure.nodes import join_nodes  # noqa: PLC0415
 
     if dry_run:
-        result = run.dry_run(
+        from torchscale.measure.dry_run import dry_run as plan_only  # noqa: PLC0415
+
+        result = plan_only(
             named.experiment,
             output_dir=output_dir,
             hardware=hardware,

@@ -11,8 +11,9 @@ from typing import Any
 
 import typer
 
-from torchscale.cli.command import PlainGroup, finish_commands
+from torchscale.cli.command import PlainGroup
 from torchscale.cli.other_tools import refuse_foreign_command
+from torchscale.cli.shared_options import finish_commands
 from torchscale.door import Slot
 
 COMMANDS: Mapping[str, Mapping[str, str]] = MappingProxyType(

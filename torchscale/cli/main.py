@@ -17,10 +17,10 @@ from typing import Annotated, NoReturn, TextIO
 
 import typer
 
-from torchscale.cli.command import QuietOption, VerboseOption, finish_commands
 from torchscale.cli.command_table import Program
 from torchscale.cli.output import configure_output, note, print_error, replace_unprintable
 from torchscale.cli.parameters import option
+from torchscale.cli.shared_options import QuietOption, VerboseOption, finish_commands
 from torchscale.errors import (
     ExitCode,
     FileSystemError,

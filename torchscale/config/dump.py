@@ -9,7 +9,8 @@ import yaml
 
 from torchscale.config.experiment import Experiment
 from torchscale.config.script import ScriptChoice
-from torchscale.config.sections import ModelChoice, ParallelSettings
+from torchscale.config.sections.models import ModelChoice
+from torchscale.config.sections.training import ParallelSettings
 from torchscale.config.strategy import strategy_options
 from torchscale.config.yaml_reader import Data
 

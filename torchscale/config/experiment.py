@@ -21,28 +21,25 @@ from pydantic import (
     model_validator,
 )
 
-from torchscale.catalog.models import MAY_BE_ZERO, OptionValue, find_model
+from torchscale.catalog.model_facts import OptionValue
+from torchscale.catalog.model_options import option_problem
+from torchscale.catalog.models import find_model
 from torchscale.config.base import Axis, AxisSchema, ConfigSection, PositiveInt, as_axis, as_named
 from torchscale.config.choices import CellKind, DeviceRequest, Scaling
-from torchscale.config.export_section import ExportSettings
-from torchscale.config.machine_sections import (
+from torchscale.config.script import BATCH, FORMS, WORLD_SIZE, ScriptChoice, placeholders
+from torchscale.config.sections.benchmark import BenchmarkSettings
+from torchscale.config.sections.data import DataSettings
+from torchscale.config.sections.export import ExportSettings
+from torchscale.config.sections.launch import LaunchSettings, ProfilingSettings
+from torchscale.config.sections.machine import (
     CheckpointSettings,
     CollectivesSettings,
     HardwareSettings,
     MemorySettings,
     TelemetrySettings,
 )
-from torchscale.config.script import BATCH, FORMS, WORLD_SIZE, ScriptChoice, placeholders
-from torchscale.config.sections import (
-    BenchmarkSettings,
-    DataSettings,
-    LaunchSettings,
-    ModelChoice,
-    ModelSettings,
-    ParallelSettings,
-    ProfilingSettings,
-    TrainingSettings,
-)
+from torchscale.config.sections.models import ModelChoice, ModelSettings
+from torchscale.config.sections.training import ParallelSettings, TrainingSettings
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._ -]{0,98}[A-Za-z0-9._-])?")
 
@@ -191,11 +188,11 @@ class Experiment(ConfigSection):
                 continue
             takers.append(facts.options)
             for key, value in choice.options.items():
-                problems["models", index, key] = _option_problem(key, value, facts.options)
+                problems["models", index, key] = option_problem(key, value, facts.options)
         if self.models and not others:
             known = {key: default for options in takers for key, default in options.items()}
             for key, value in self.model.options.items():
-                problems["model", "options", key] = _option_problem(key, value, known)
+                problems["model", "options", key] = option_problem(key, value, known)
         if any(problems.values()):
             raise KeyProblems({path: text for path, text in problems.items() if text})
         return self
@@ -290,21 +287,3 @@ class KeyProblems(ValueError):
     def __init__(self, problems: Mapping[tuple[str | int, ...], str]) -> None:
         super().__init__("; ".join(problems.values()))
         self.problems = problems
-
-
-def _option_problem(name: str, value: OptionValue, known: Mapping[str, OptionValue]) -> str:
-    """The problem with a model's option; empty if there is none."""
-    if name not in known:
-        return f"no model of this config has the option {name!r}; known: {', '.join(sorted(known))}"
-    default = known[name]
-    if isinstance(default, float):
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and float(value) >= 0:
-            return ""
-        return f"expected a number of at least 0, such as {default:g}"
-    least = 0 if name in MAY_BE_ZERO else 1
-    if type(value) is type(default) and (not isinstance(value, int) or value >= least):
-        return ""
-    if least == 0:
-        return "expected a whole number of at least 0"
-    return f"expected a positive whole number such as {default}"

@@ -6,10 +6,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from torchscale.catalog.models import OptionValue, find_model
+from torchscale.catalog.model_facts import OptionValue
+from torchscale.catalog.models import find_model
 from torchscale.config.experiment import Experiment
 from torchscale.config.script import ScriptChoice
-from torchscale.config.sections import ModelChoice
+from torchscale.config.sections.models import ModelChoice
 from torchscale.util.redaction import note_secrets, note_values, redact, removed_parts
 from torchscale.util.secret_names import REDACTED
 

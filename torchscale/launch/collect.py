@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 from torchscale.analysis.training.telemetry import digest_telemetry
-from torchscale.launch.gloo_log import size_error
 from torchscale.launch.hangs import failure_autopsy, hang_autopsy
 from torchscale.launch.judge import EndingKind, LaunchEnding, LaunchEvidence, classify
 from torchscale.launch.kinds import launch_kind
+from torchscale.launch.logs import (
+    TORCHRUN_LOG_BYTES,
+    exit_codes,
+    last_error,
+    log_tails,
+    size_mismatch,
+    with_signal,
+)
 from torchscale.launch.rank_records import (
     ERROR,
     RankContents,
@@ -39,24 +44,6 @@ from torchscale.util.text import ranks_label
 from torchscale.util.units import format_bytes
 
 _RECORD = "rank-*.json"
-_LOG_TAIL_CHARACTERS = 6000
-"""Maximum number of characters of all logs together: with eight ranks about 650 each, which is the
-end of a traceback."""
-_TORCHRUN_LOG_BYTES = 64 * 1024
-"""The end of torchrun's log that is read: its summary of failed ranks is there, about 400 bytes a
-rank."""
-_TORCHRUN_FAILURE = re.compile(
-    r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d{1,9})\b"
-)
-_TORCHRUN_SIGNAL = re.compile(r"SignalException: Process \d+ got signal: (\d{1,9})\b")
-_ERROR_LINE = re.compile(
-    r"^(?:[EW]\d{4} [^\]\n]*\] |\[rank\d{1,9}\]: )?((?:\w+\.)*\w+Error: \S.*)$", re.MULTILINE
-)
-"""The last line of a traceback, as Python prints it or as torch logs it. What torchrun says of ranks
-that failed has no text on that line."""
-_ABORT_LOG_BYTES = 64 * 1024
-"""What gloo says, and behind it Python's stacks of all threads and the names of all extension
-modules."""
 _LITTLE_BYTES = 2**20
 """Less space than this for the results explains what a launch could not write."""
 
@@ -76,10 +63,10 @@ def collect_launch(
     the step files if the task does not keep them."""
     cell, kind = task.cell, launch_kind(task.cell.kind)
     kind.clean_up(cell, directory)
-    log = tail(directory / "torchrun.log", _TORCHRUN_LOG_BYTES)
-    ending = _with_signal(ending, log)
+    log = tail(directory / "torchrun.log", TORCHRUN_LOG_BYTES)
+    ending = with_signal(ending, log)
     log += "".join(
-        tail(directory / node_file(node, "torchrun.log"), _TORCHRUN_LOG_BYTES) for node in nodes[1:]
+        tail(directory / node_file(node, "torchrun.log"), TORCHRUN_LOG_BYTES) for node in nodes[1:]
     )
     records: RankContents[AnyRank] = read_ranks(
         directory, _RECORD, KINDS[cell.kind].rank.model_validate_json, cell.world_size
@@ -95,13 +82,13 @@ def collect_launch(
         cell.world_size,
         payload,
         earliest_first(errors.found),
-        {int(rank): int(code) for rank, code in _TORCHRUN_FAILURE.findall(log)},
+        exit_codes(log),
         oom_kills,
-        _last_error(log),
+        last_error(log),
         {
             rank: error
             for rank in range(cell.world_size)
-            if (error := _last_error(tail(directory / f"rank-{rank}.stderr.log")))
+            if (error := last_error(tail(directory / f"rank-{rank}.stderr.log")))
         },
         damaged_ranks=frozenset(records.unusable),
         damage="; ".join(filter(None, damage)),
@@ -116,7 +103,7 @@ def collect_launch(
     if autopsy is not None:
         reason += f"; {autopsy.summary}"
     elif state is State.CRASHED:
-        reason += _size_mismatch(directory, cell.world_size)
+        reason += size_mismatch(directory, cell.world_size)
     if state is not State.OK:
         reason += _little_space(directory)
         if not (directory / "task.json").exists():
@@ -126,7 +113,7 @@ def collect_launch(
     log_tail = ""
     # A rank that fails in its teardown has measured: what it said stays in its file.
     if state is not State.OK:
-        failures, log_tail = evidence.failures, _log_tail(directory, log, cell.world_size)
+        failures, log_tail = evidence.failures, log_tails(directory, log, cell.world_size)
     if ending.survivors:
         running = f"still running: {', '.join(ending.survivors)}"
         reason = "; ".join(filter(None, (reason, running)))
@@ -154,25 +141,6 @@ def collect_launch(
         autopsy=autopsy,
         payload=payload,
     )
-
-
-def _size_mismatch(directory: Path, world_size: int) -> str:
-    """What gloo said to a rank that it ended for a collective of another size, where no rank lived
-    to tell which collective it was."""
-    for rank in range(world_size):
-        sizes = size_error(tail(directory / f"rank-{rank}.stderr.log", _ABORT_LOG_BYTES))
-        if sizes is not None:
-            received, expected = map(format_bytes, sizes)
-            return (
-                f"; rank {rank} received {received} in a collective of {expected}: another rank "
-                "called another one"
-            )
-    return ""
-
-
-def _last_error(log: str) -> str:
-    """The last exception that a log tells, in a line; empty for none."""
-    return next(iter(_ERROR_LINE.findall(log)[-1:]), "")
 
 
 def _little_space(directory: Path) -> str:
@@ -247,15 +215,6 @@ def _telemetry(
     return tuple(found)
 
 
-def _with_signal(ending: LaunchEnding, log: str) -> LaunchEnding:
-    """A torchrun that receives a signal (from a batch system, say) exits with 1; only its log names
-    the signal."""
-    match = _TORCHRUN_SIGNAL.search(log)
-    if ending.kind is not EndingKind.FINISHED or match is None:
-        return ending
-    return replace(ending, exit_code=-int(match[1]))
-
-
 def _judge_steps(
     directory: Path, payload: AnyPayload, nodes: tuple[LaunchNode, ...]
 ) -> tuple[State, str]:
@@ -296,15 +255,3 @@ def _with_hosts(autopsy: Autopsy, nodes: tuple[LaunchNode, ...]) -> Autopsy:
             "summary": f"{autopsy.summary}; {ranks_label(autopsy.ranks)} ran on {', '.join(hosts)}"
         }
     )
-
-
-def _log_tail(directory: Path, torchrun_log: str, world_size: int) -> str:
-    share = _LOG_TAIL_CHARACTERS // (world_size + 1)
-    parts = []
-    for rank in range(world_size):
-        text = tail(directory / f"rank-{rank}.stderr.log", share).strip()
-        if text:
-            parts.append(f"rank {rank}:\n{text}")
-    if torchrun_log.strip():
-        parts.append(f"torchrun:\n{torchrun_log[-share:].strip()}")
-    return "\n\n".join(parts)

@@ -35,7 +35,8 @@ from torchscale.schema.launch.task import GroupItem, LaunchTask
 from torchscale.schema.state import State
 from torchscale.util.files import atomic_write_model, atomic_write_text, remove_tree
 from torchscale.util.logs import keep_log, open_log
-from torchscale.util.processes.subprocesses import ManagedProcess, is_running, wait_until
+from torchscale.util.processes.description import is_running
+from torchscale.util.processes.subprocesses import ManagedProcess, wait_until
 
 _END_SECONDS = 20.0
 """Ranks look for the end file every 10 ms and then leave their process group; after this long they

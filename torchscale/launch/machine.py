@@ -15,7 +15,7 @@ from torchscale.util.control_groups import read_text
 from torchscale.util.extras import require
 from torchscale.util.interpreter import module_command
 from torchscale.util.nvml import Driver
-from torchscale.util.processes.subprocesses import BoundedProcess, Finished
+from torchscale.util.processes.bounded import BoundedProcess, Finished
 from torchscale.util.redaction import redact_arguments
 
 _PROBE_SECONDS = 120.0

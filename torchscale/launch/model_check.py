@@ -11,7 +11,8 @@ from torchscale.schema.cells.training import TrainingCell, model_key
 from torchscale.schema.launch.model_check import ModelCheck
 from torchscale.util.extras import require
 from torchscale.util.interpreter import module_command
-from torchscale.util.processes.subprocesses import adopt_orphans, run_bounded
+from torchscale.util.processes.bounded import run_bounded
+from torchscale.util.processes.subprocesses import adopt_orphans
 
 _AS_A_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "CUDA_VISIBLE_DEVICES": ""}
 """Models may read their rank when they are built; none may take memory of a GPU."""

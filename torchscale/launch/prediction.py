@@ -11,7 +11,8 @@ from torchscale.schema.cells.memory import PredictedMemory
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.util.extras import require
 from torchscale.util.interpreter import module_command
-from torchscale.util.processes.subprocesses import adopt_orphans, run_bounded
+from torchscale.util.processes.bounded import run_bounded
+from torchscale.util.processes.subprocesses import adopt_orphans
 
 _WITHOUT_EFFECT = {
     "seed": 0,

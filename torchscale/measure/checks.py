@@ -9,18 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from torchscale.catalog.models import (
-    CONTEXT,
-    EXPERT,
-    MODELS,
-    PIPELINE,
-    SEQUENCE,
-    TENSOR,
-    OptionValue,
-)
+from torchscale.catalog.model_facts import CONTEXT, EXPERT, PIPELINE, SEQUENCE, TENSOR, OptionValue
+from torchscale.catalog.models import MODELS
 from torchscale.config.experiment import Experiment
 from torchscale.config.secrets import hidden_environment
-from torchscale.config.strategy import PipelineBase
+from torchscale.config.strategies.model_parallel import PipelineBase
 from torchscale.errors import ConfigError
 from torchscale.launch.model_check import check_models
 from torchscale.observer import Observer

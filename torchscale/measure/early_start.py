@@ -14,7 +14,7 @@ from torchscale.errors import MachineError
 from torchscale.launch.agents.forker import AgentForker, forks_ranks
 from torchscale.launch.environment import cpu_environment
 from torchscale.launch.machine import has_gpu_driver, usable_cores
-from torchscale.plan.expand import cpu_threads_per_rank
+from torchscale.plan.devices import cpu_threads_per_rank
 from torchscale.store.locations import default_directory
 
 GROUP = ".group"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from torchscale.catalog.models import OptionValue
+from torchscale.catalog.model_facts import OptionValue
 from torchscale.config.experiment import Experiment
 from torchscale.config.secrets import hidden_environment
 from torchscale.door import Slot

@@ -15,7 +15,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
-from torchscale.config.sections import ProfilingSettings
+from torchscale.config.sections.launch import ProfilingSettings
 from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.control import StopRequest
 from torchscale.measure.early_start import shares_processes

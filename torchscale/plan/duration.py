@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from torchscale.config.choices import Rerun
-from torchscale.config.sections import BenchmarkSettings
+from torchscale.config.sections.benchmark import BenchmarkSettings
 from torchscale.plan.expand import Plan
 from torchscale.plan.kinds import plan_kind
 from torchscale.schema.cells.kinds import AnyCell

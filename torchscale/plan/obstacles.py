@@ -2,76 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from torchscale.catalog.devices import BLOCK_SCALED, MIN_CAPABILITY, TORCHAO
-from torchscale.catalog.models import CONTEXT, EXPERT, MODELS, InputKind, find_model
-from torchscale.config.choices import DeviceKind
+from torchscale.catalog.model_facts import CONTEXT, EXPERT, InputKind
+from torchscale.catalog.models import MODELS, find_model
 from torchscale.config.degrees import Degrees
-from torchscale.config.strategy import (
-    Ddp,
-    Hybrid,
-    PipelineBase,
-    is_sequence_parallel,
-    sharding,
-)
-from torchscale.schema.cells.kinds import AnyCell
+from torchscale.config.strategies.model_parallel import PipelineBase
+from torchscale.config.strategy import Hybrid, is_sequence_parallel, sharding
+from torchscale.plan.device_obstacles import device_obstacle, precision_obstacle, version_obstacle
+from torchscale.plan.execution_target import ExecutionTarget
 from torchscale.schema.cells.training import WIDTH_MULTIPLE, TrainingCell
-from torchscale.schema.node.environment import DeviceInfo
-from torchscale.util.versions import version_numbers
 
 _HEADS_OF_WIDTH = (("d_model", "nhead"), ("hidden_size", "num_heads"))
 """Options whose width is split evenly over attention heads."""
-_CUDA_ONLY = ("tf32", "fp8", *BLOCK_SCALED)
-_LEAST_TORCHAO = tuple(map(int, TORCHAO.split(".")))
 _CIFAR_CLASSES = 100
 _EXPERTS = "moe"
 _TAKES_DOCUMENTS = ("decoder", _EXPERTS)
 """Families whose attention keeps documents apart, and whose loss leaves tokens out."""
-_FSDP_ON_CPUS = (2, 7)
-"""The first torch whose CPU streams record events, which FSDP needs."""
-_PIPELINES_ON_CPUS = (2, 8)
-"""Earlier schedules of torch wait only for the last transfer of a batch
-(torch/distributed/pipelining/schedules.py); on gloo they hung with 2.6 and 2.7. Those of 2.8 wait
-for all, according to their source."""
-
-
-@dataclass(frozen=True)
-class ExecutionTarget:
-    """Where the cells of a plan would run.
-
-    Attributes:
-        device: What the device request resolved to.
-        indices: Usable devices in the order in which ranks take them: GPU indices, or cores on CPU.
-        threads: CPU threads of every rank.
-        devices: What is known of the machine's devices.
-        oversubscribe: Whether ranks may share devices.
-        torch: Version.
-        fixed_threads: Whether the config sets ``threads``; else they are the cores, shared out over
-            the largest count that fits.
-        nodes: Number of nodes of the sweep, each like this one.
-        devices_per_node: Ranks on each node of a cell that needs several; ``None`` on a single node
-            without such a limit.
-        torchao: Version; ``None`` where it is not installed.
-    """
-
-    device: DeviceKind
-    indices: tuple[int, ...]
-    threads: int
-    devices: tuple[DeviceInfo, ...]
-    oversubscribe: bool
-    torch: str
-    fixed_threads: bool = False
-    nodes: int = 1
-    devices_per_node: int | None = None
-    torchao: str | None = None
-
-    @property
-    def capacity(self) -> int:
-        """Ranks of a node that have a device, or enough cores, of their own."""
-        if self.device == "cpu":
-            return len(self.indices) // self.threads
-        return len(self.indices)
 
 
 def training_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
@@ -84,45 +29,10 @@ def training_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None
         or _batch_obstacle(cell)
         or _model_obstacle(cell)
         or _lengths_obstacle(cell)
-        or _device_obstacle(cell, target.device)
-        or _version_obstacle(cell, target)
-        or _precision_obstacle(cell, target)
+        or device_obstacle(cell, target.device)
+        or version_obstacle(cell, target)
+        or precision_obstacle(cell, target)
     )
-
-
-def machine_obstacle(cell: AnyCell, target: ExecutionTarget) -> str | None:
-    """What keeps a cell that measures the machine itself from running; ``None`` if nothing does."""
-    if reason := too_few_devices(cell, target):
-        return reason
-    if target.device == "mps" and cell.world_size > 1:
-        return "mps has a single device; use world size 1"
-    return None
-
-
-def too_few_devices(cell: AnyCell, target: ExecutionTarget) -> str | None:
-    """How many devices are missing; ``None`` where there are enough, or ranks may share them."""
-    capacity, threads = target.capacity, target.threads
-    if target.devices_per_node is not None:
-        return _too_few_nodes(cell, target.nodes, target.devices_per_node)
-    if cell.world_size <= capacity or (target.oversubscribe and capacity > 0):
-        return None
-    have = f"{capacity} GPU{'s' * (capacity != 1)}"
-    if target.device == "cpu":
-        ranks, each = len(target.indices), 1
-        if target.fixed_threads:
-            ranks, each = capacity, threads
-        have = f"{ranks} CPU rank{'s' * (ranks != 1)} of {each} core{'s' * (each != 1)}"
-    return (
-        f"needs {cell.world_size} devices; there {'is' if have.startswith('1 ') else 'are'} {have}"
-    )
-
-
-def _too_few_nodes(cell: AnyCell, nodes: int, per_node: int) -> str | None:
-    if cell.world_size <= nodes * per_node:
-        return None
-    needed = -(-cell.world_size // per_node)
-    each = f"{per_node} device{'s' * (per_node != 1)}"
-    return f"needs {needed} node{'s' * (needed != 1)} of {each}; the sweep has {nodes}"
 
 
 def _strategy_obstacle(cell: TrainingCell) -> str | None:
@@ -368,83 +278,4 @@ def _lengths_obstacle(cell: TrainingCell) -> str | None:
             f"samples are padded to a multiple of {WIDTH_MULTIPLE} tokens, which {along} devices "
             "along the sequence do not divide; use data.packing: packed"
         )
-    return None
-
-
-def _device_obstacle(cell: TrainingCell, device: DeviceKind) -> str | None:
-    if device == "mps" and cell.world_size > 1:
-        return "mps has a single device; use world size 1"
-    staged = cell.degrees.pipeline > 1
-    if staged and (device == "xpu" or (device == "cuda" and cell.measurement.sync_cuda)):
-        return (
-            "sync_cuda (and the clock for xpu) would synchronize the device between a pipeline's "
-            "micro-batches"
-        )
-    if device != "cuda" and isinstance(cell.strategy, Ddp) and cell.strategy.comm_hook == "bf16":
-        return "comm_hook bf16 needs NCCL, that is CUDA devices"
-    return None
-
-
-def _version_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
-    """Strategies that an older torch does not support on CPUs."""
-    installed = version_numbers(target.torch)
-    if target.device != "cpu" or not installed:
-        return None
-    degrees = cell.degrees
-    needs = []
-    if sharding(cell.strategy, degrees) is not None:
-        needs.append(("FSDP", _FSDP_ON_CPUS))
-    if degrees.pipeline > 1:
-        needs.append(("a pipeline", _PIPELINES_ON_CPUS))
-    for what, needed in needs:
-        if installed < needed:
-            return (
-                f"{what} on CPUs needs PyTorch {'.'.join(map(str, needed))}; this is {target.torch}"
-            )
-    return None
-
-
-def _precision_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
-    if cell.precision in ("fp8", *BLOCK_SCALED) and cell.degrees.tensor > 1:
-        return f"{cell.precision} cannot be combined with tensor parallelism; use bf16"
-    if cell.precision == "fp16" and cell.degrees.tensor * cell.degrees.pipeline > 1:
-        return "fp16's gradient scaler does not support models that are split over ranks; use bf16"
-    if cell.precision == "fp16" and cell.degrees.expert > 1:
-        return (
-            "fp16's gradient scaler does not know of gradients that overflow in another rank's "
-            "experts; use bf16"
-        )
-    if target.device != "cuda":
-        if cell.precision in _CUDA_ONLY:
-            return f"{cell.precision} needs a CUDA device"
-        return None
-    needed = MIN_CAPABILITY.get(cell.precision)
-    if needed is None:
-        return None
-    for info in target.devices:
-        if info.index not in target.indices[: cell.world_size] or info.compute_capability is None:
-            continue
-        capability = tuple(int(part) for part in info.compute_capability.split("."))
-        if capability < needed:
-            minimum = ".".join(map(str, needed))
-            return (
-                f"{cell.precision} needs compute capability {minimum}; {info.name} has "
-                f"{info.compute_capability}"
-            )
-    return _torchao_obstacle(cell, target)
-
-
-def _torchao_obstacle(cell: TrainingCell, target: ExecutionTarget) -> str | None:
-    """A precision whose products come from torchao, which is missing or too old."""
-    if cell.precision not in BLOCK_SCALED:
-        return None
-    needs, install = (
-        f"{cell.precision} needs torchao {TORCHAO}",
-        f"pip install 'torchao>={TORCHAO}'",
-    )
-    if target.torchao is None:
-        return f"{needs}, which is not installed: {install}"
-    installed = version_numbers(target.torchao)
-    if installed and installed < _LEAST_TORCHAO:
-        return f"{needs}; this is {target.torchao}: {install}"
     return None

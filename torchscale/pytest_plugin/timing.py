@@ -3,31 +3,26 @@ pytest plugin does."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from torchscale.analysis.stats.ratios import LogRatio, log_ratio
 from torchscale.analysis.stats.series import geometric_half_width, geometric_mean
 from torchscale.analysis.stats.sessions import session_noise, with_session_noise
-from torchscale.errors import OutputError, UsageError
+from torchscale.errors import UsageError
 from torchscale.launch.machine import usable_cores
 from torchscale.schema.base import Frozen
 from torchscale.util.cpu import cpu_name
-from torchscale.util.files import atomic_write_text, make_directory, read_bounded
 from torchscale.util.gc import gc_paused
 from torchscale.util.interval_text import format_ends, format_interval, with_interval
-from torchscale.util.processes.subprocesses import wait_until
 from torchscale.util.units import format_change, format_percent, format_seconds
 from torchscale.version import __version__
 
@@ -52,16 +47,9 @@ CONTENDED = 0.02
 """Share of the time that the thread waited for a core. Other work that takes so much also fills
 caches and lowers clock rates, which slows a function by several times that share: near
 :data:`THRESHOLD`."""
-MAX_SESSIONS = 10
-"""Maximum number of sessions that the baseline keeps of a test; the estimate of the noise between
-them is good from five on (docs/compare.md)."""
 _SCHEDULER = Path("/proc/thread-self/schedstat")
 """The thread's scheduler counters, on Linux: nanoseconds that the thread ran, nanoseconds that it
 was ready and waited for a core, time slices."""
-_UPDATE_SECONDS = 10.0
-"""An update reads and writes one file of up to 16 MiB."""
-_MAX_FILE_BYTES = 16 * 1024 * 1024
-"""Thousands of tests with all their sessions."""
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -91,13 +79,6 @@ class TimingSession(Frozen):
     def is_contended(self) -> bool:
         """Whether other processes took so much of the cores that the times say little."""
         return self.waited is not None and self.waited > CONTENDED
-
-
-class TimingBaseline(Frozen):
-    """The content of the baseline file: sessions by test, the newest last."""
-
-    schema_version: Literal[1] = 1
-    tests: Mapping[str, tuple[TimingSession, ...]] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -279,79 +260,3 @@ def compare_times(
     if noise is not None:
         ratio = with_session_noise(ratio, sides, noise)
     return TimeChange(ratio, len(baseline), threshold)
-
-
-def read_times(path: Path) -> TimingBaseline:
-    """The baseline file; empty where there is none.
-
-    Raises:
-        UsageError: it is no such file, or cannot be read.
-    """
-    try:
-        return TimingBaseline.model_validate_json(read_bounded(path, _MAX_FILE_BYTES))
-    except FileNotFoundError:
-        return TimingBaseline()
-    except (OSError, ValidationError) as error:
-        if isinstance(error, OSError):
-            reason = error.strerror or str(error)
-        else:
-            first = error.errors(include_url=False, include_input=False)[0]
-            reason = ".".join(map(str, first["loc"])) + f": {first['msg']}"
-        raise UsageError(
-            f"{path}: not a baseline of the pytest plugin: {reason.strip(': ')}"
-        ) from error
-
-
-def update_times(path: Path, measured: Mapping[str, TimingSession], *, add: bool) -> None:
-    """Write new sessions into the baseline file; tests that were not measured keep theirs.
-
-    Args:
-        path: The file; its directory is made.
-        measured: Measured times by test.
-        add: Keep the earlier sessions of the same machine, :data:`MAX_SESSIONS` at most, instead of
-            replacing them.
-
-    Raises:
-        UsageError: there is another file.
-        OutputError: it cannot be written.
-    """
-    make_directory(path.parent)
-    with _held(path.parent):
-        tests = dict(read_times(path).tests)
-        for name, session in measured.items():
-            earlier = [one for one in tests.get(name, ()) if add and one.machine == session.machine]
-            tests[name] = (*earlier, session)[-MAX_SESSIONS:]
-        content = TimingBaseline(tests=dict(sorted(tests.items())))
-        atomic_write_text(path, content.model_dump_json(indent=1) + "\n")
-
-
-@contextmanager
-def _held(directory: Path) -> Iterator[None]:
-    """Hold a directory against another session that updates a baseline in it: one would overwrite
-    what the other has written. Some file systems know no locks: there the update goes on without.
-
-    Raises:
-        OutputError: another session holds it for longer than an update takes.
-    """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if not wait_until(
-            lambda: _is_locked_or_lockless(descriptor), timeout_seconds=_UPDATE_SECONDS
-        ):
-            raise OutputError(
-                f"{directory} is held by another process", hint="wait for it, and run again"
-            )
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _is_locked_or_lockless(descriptor: int) -> bool:
-    """Whether the lock is held by this process now, or cannot be had on this file system."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True

@@ -10,7 +10,7 @@ from torchscale.catalog.links import LINKS
 from torchscale.catalog.models import MODELS
 from torchscale.catalog.presets import HARDWARE_PRESETS
 from torchscale.config.choices import CatalogKind, OptimizerChoice, PrecisionChoice
-from torchscale.config.sections import PRESETS
+from torchscale.config.sections.benchmark import PRESETS
 from torchscale.config.strategy import STRATEGIES
 from torchscale.util.units import format_percent
 

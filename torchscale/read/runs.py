@@ -15,7 +15,7 @@ from torchscale.errors import TorchscaleError, UsageError
 from torchscale.observer import SILENT, Observer
 from torchscale.read.folders import FOLDERS, RUN, changed_at, newest_first
 from torchscale.report.kinds import report_kind
-from torchscale.report.text.figures import format_efficiency, samples_text
+from torchscale.report.text.cell_values import format_efficiency, samples_text
 from torchscale.report.text.labels import cell_label
 from torchscale.report.text.profile import stall_line
 from torchscale.results.reader import read_summary

@@ -8,15 +8,16 @@ from typing import Protocol
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.door import Slot
-from torchscale.report.document import ChartGrid, Document, Overview, ReportPart, Section, shortened
+from torchscale.report.document import ChartGrid, Document, Overview, ReportPart, Section
 from torchscale.report.sections.cells import cells_section, every_cell_section, throughput_section
 from torchscale.report.sections.environment import environment_section
-from torchscale.report.sections.first_screen.status import profiled_only
+from torchscale.report.sections.first_screen.recorded import profiled_only
 from torchscale.report.sections.first_screen.verdict import overview
 from torchscale.report.sections.method import method_section
 from torchscale.report.sections.reproduce import reproduce_section
 from torchscale.report.text.run_labels import device_names, run_period
 from torchscale.report.text.times import format_period
+from torchscale.report.values import shortened
 from torchscale.schema.cells.kinds import KINDS
 from torchscale.schema.run.content import LaunchDetail
 

@@ -6,20 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.report.charts import TimelineChart, TimeSpan, chart_name
-from torchscale.report.document import (
-    DASH,
-    Block,
-    Bullets,
-    ChartGrid,
-    Column,
-    Paragraph,
-    Table,
-    TableValue,
-    optional_value,
-    shortened,
-    text_value,
-)
-from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.document import Block, Bullets, ChartGrid, Paragraph
+from torchscale.report.table import Column, ColumnOf, Table, table_of
 from torchscale.report.text.findings import finding_text
 from torchscale.report.text.profile import (
     RANK_HEADINGS,
@@ -31,6 +19,7 @@ from torchscale.report.text.profile import (
     what_if_line,
 )
 from torchscale.report.text.rank_table import distributions, hidden_line, shown_ranks
+from torchscale.report.values import DASH, TableValue, optional_value, shortened, text_value
 from torchscale.schema.profiles.analysis import (
     CollectiveSummary,
     KernelSummary,

@@ -1,14 +1,115 @@
-"""Tables whose columns say themselves what they show of a row."""
+"""Tables: columns, and the values of each row; columns may say themselves what they show of one."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from torchscale.report.document import DASH, Column, Table, TableValue
+from torchscale.report.values import DASH, TableValue
 
 T = TypeVar("T")
+
+MAX_PAPER_ROWS = 300
+"""Rows of a table in PDF and Markdown: several pages, which cannot be sorted or filtered."""
+MAX_PAPER_COLUMNS = 10
+"""Columns of a table in PDF: as many as fit A4 in a type of 8.5 points with the longest figures."""
+_FEWEST_ROWS = 2
+"""A single row shares every value with itself."""
+_NOTHING = {DASH.text, ""}
+"""Texts that say nothing."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A table's column.
+
+    Attributes:
+        title: Heading of the column.
+        numeric: Set to the right.
+        prose: Broken into lines.
+        aliases: Other names that a filter knows it by, such as ``ranks``.
+        optional: Left out where it would not tell rows apart; a value that all rows share moves to
+            the caption.
+        identifies: Says which row this is, so that a table that is split for a page repeats it.
+    """
+
+    title: str
+    numeric: bool = False
+    prose: bool = False
+    aliases: tuple[str, ...] = ()
+    optional: bool = False
+    identifies: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns; ``searchable`` ones can be filtered and sorted where the medium allows
+    it."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[TableValue, ...], ...]
+    searchable: bool = False
+
+    def compact(self) -> Table:
+        """The table without empty columns, and without optional columns whose rows share a value:
+        the caption names it."""
+        if len(self.rows) < _FEWEST_ROWS:
+            return self
+        shared = {
+            number: texts.pop()
+            for number, column in enumerate(self.columns)
+            if len(texts := {row[number].text for row in self.rows}) == 1
+            and (column.optional or texts <= _NOTHING)
+        }
+        if not shared:
+            return self
+        named = [
+            f"{self.columns[number].title} {text}"
+            for number, text in shared.items()
+            if text not in _NOTHING
+        ]
+        kept = [number for number in range(len(self.columns)) if number not in shared]
+        caption = self.caption
+        if named:
+            names = ", ".join(named)
+            caption = f"{caption} ({names})" if caption else names
+        return self._part(kept, caption)
+
+    def split(self, limit: int) -> list[Table]:
+        """Tables of at most ``limit`` columns, as even as possible, each with the columns that
+        identify a row."""
+        names = [number for number, column in enumerate(self.columns) if column.identifies]
+        others = [number for number, column in enumerate(self.columns) if not column.identifies]
+        room = limit - len(names)
+        if len(self.columns) <= limit or room < 1 or not names:
+            return [self]
+        parts = -(-len(others) // room)
+        bounds = [round(len(others) * part / parts) for part in range(parts + 1)]
+        return [
+            self._part([*names, *others[start:end]], f"{self.caption}, part {number} of {parts}")
+            for number, (start, end) in enumerate(itertools.pairwise(bounds), 1)
+        ]
+
+    def _part(self, kept: Sequence[int], caption: str) -> Table:
+        return replace(
+            self,
+            caption=caption,
+            columns=tuple(self.columns[number] for number in kept),
+            rows=tuple(tuple(row[number] for number in kept) for row in self.rows),
+        )
+
+    def truncation_note(self, limit: int) -> str:
+        """A note where only the first ``limit`` rows are shown; empty where all are."""
+        count = len(self.rows)
+        return (
+            f"Showing the first {limit:,} of {count:,} rows; see summary.csv or the HTML report "
+            "for all."
+            if count > limit
+            else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -20,7 +121,7 @@ class ColumnOf(Generic[T]):
         value: A number, a text, or what the table shows, of a row; ``None`` was not measured.
         text: The number as people read it; ``None`` for a column of texts.
         numeric: Set to the right, although ``value`` is what the table shows.
-        prose, optional, identifies: As of :class:`~torchscale.report.document.Column`.
+        prose, optional, identifies: As of :class:`Column`.
         shown: Whether the table has it.
     """
 

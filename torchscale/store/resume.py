@@ -1,14 +1,17 @@
-"""Whether a run folder may be resumed or joined: by the same experiment, on the same machine."""
+"""Whether a run folder may be resumed or joined: by the same experiment, on the same machine; and
+whether it may still be written."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from torchscale.config.experiment import Experiment
 from torchscale.config.resume_keys import fixed_values
-from torchscale.errors import StoreError
+from torchscale.errors import OutputError, StoreError
 from torchscale.schema.run.experiment_file import ExperimentFile
+from torchscale.util.files import leads_out
 
 
 def refuse_other_experiment(path: Path, old: ExperimentFile, new: ExperimentFile) -> None:
@@ -48,6 +51,40 @@ def with_declared_hardware(config: Experiment, joining: Experiment) -> Experimen
     if not declared:
         return config
     return config.model_copy(update={"hardware": config.hardware.model_copy(update=declared)})
+
+
+def refuse_gone(path: Path) -> None:
+    """Refuse to measure into a folder without its ``experiment.json``: no report would find the
+    result.
+
+    Raises:
+        OutputError: the folder was moved or removed by somebody.
+    """
+    if not os.path.lexists(path / "experiment.json"):
+        raise OutputError(
+            f"{path} was moved or removed while it was measured",
+            hint="what is complete is where it is now; continue there with --output-dir",
+        )
+
+
+def refuse_link(path: Path, directory: Path) -> None:
+    """Nothing is read, and so nothing may be written, where a link leads out of the folder:
+    others could have put it there, and what is measured into it would be missing from every
+    report.
+
+    Raises:
+        StoreError: a link on the way to ``directory`` leads out.
+    """
+    try:
+        leads = leads_out(path, directory)
+    except OSError:
+        leads = True
+    if leads:
+        raise StoreError(
+            f"{directory} is reached by a link that leads out of {path}",
+            hint="move the whole results directory instead, and name its new place with "
+            "--output-dir; the results directory itself may be a link",
+        )
 
 
 def _machine(file: ExperimentFile) -> dict[str, object]:

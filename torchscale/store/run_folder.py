@@ -13,22 +13,25 @@ can read.
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import RootModel
-
-from torchscale.errors import FileSystemError, OutputError, StoreError
+from torchscale.errors import FileSystemError, StoreError
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.steps import StepSample
 from torchscale.schema.launch.telemetry import Reading
-from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.experiment_file import ExperimentFile, PlannedCell
 from torchscale.schema.watch.report import WatchReport
+from torchscale.store.cell_files import (
+    launch_directories,
+    make_cell_directory,
+    number_of,
+    read_cell_run,
+    read_launch,
+    recording_directories,
+    set_aside,
+)
 from torchscale.store.json_files import (
     DamagedFileError,
     UnreadableFileError,
@@ -36,15 +39,14 @@ from torchscale.store.json_files import (
     read_model,
 )
 from torchscale.store.resume import (
+    refuse_gone,
+    refuse_link,
     refuse_other_experiment,
     refuse_other_machine,
     with_declared_hardware,
 )
-from torchscale.util.files import atomic_write_model, fsync_directory, leads_out, make_directory
-from torchscale.util.logs import clean_logs
+from torchscale.util.files import atomic_write_model, make_directory
 
-_LAUNCH_NAME = re.compile(r"^launch-(\d{1,6})$")
-_PROFILE_NAME = re.compile(r"^profile-(\d{1,6})$")
 PROFILED_ONLY = "profiled, not measured"
 """Why a cell that was profiled alone has no figures."""
 
@@ -165,27 +167,7 @@ class RunFolder:
 
     def load_cell(self, planned: PlannedCell) -> tuple[CellRun, list[str]]:
         """One cell's launches and profile, and what could not be read of them; changes nothing."""
-        problems: list[str] = []
-        launches = []
-        try:
-            entries = _entries(self.path / "cells" / planned.cell.id)
-        except OSError as error:
-            reason = f"cells/{planned.cell.id}: {error.strerror or error}"
-            return CellRun(planned, ()), [reason]
-        for directory in _numbered(entries, _LAUNCH_NAME):
-            try:
-                record = self._read_record(directory, planned.cell)
-            except DamagedFileError as error:
-                problems.append(str(error))
-                continue
-            if record is not None:
-                launches.append(record)
-        try:
-            profile = self._read_profile(_numbered(entries, _PROFILE_NAME))
-        except DamagedFileError as error:
-            problems.append(str(error))
-            profile = None
-        return CellRun(planned, tuple(launches), profile), problems
+        return read_cell_run(self.path, planned)
 
     def record(self, cell: AnyCell, launch: int) -> LaunchRecord | None:
         """The completed launch, or ``None``; one that is damaged or of another version is moved to
@@ -197,9 +179,9 @@ class RunFolder:
             OutputError: it cannot be moved.
         """
         directory = self.launch_directory(cell, launch)
-        self._refuse_link(directory)
+        refuse_link(self.path, directory)
         try:
-            return self._read_record(directory, cell)
+            return read_launch(self.path, directory, cell)
         except UnreadableFileError as error:  # which may be whole
             raise error.refused() from error
         except DamagedFileError as error:
@@ -217,21 +199,15 @@ class RunFolder:
             StoreError: its directory is a link that leads out of the folder.
             OutputError: it cannot be made, or the folder has gone.
         """
-        self._refuse_gone()
+        refuse_gone(self.path)
         directory = self.launch_directory(cell, launch)
-        self._refuse_link(directory)
+        refuse_link(self.path, directory)
         if directory.exists():
             self.set_aside(cell, launch, "partial")
-        try:
-            directory.mkdir(parents=True)
-        except OSError as error:
-            raise OutputError(f"cannot create {directory}: {error.strerror or error}") from error
-        for unfinished in directory.parent.glob(
-            ".cell.json.*.tmp"
-        ):  # of a command that was killed while it wrote
+        # Of a command that was killed while it wrote.
+        for unfinished in directory.parent.glob(".cell.json.*.tmp"):
             unfinished.unlink(missing_ok=True)
-        if not (directory.parent / "cell.json").exists():
-            atomic_write_model(directory.parent / "cell.json", cell)
+        make_cell_directory(directory, cell)
         return directory
 
     def finish_launch(self, cell: AnyCell, record: LaunchRecord) -> None:
@@ -240,7 +216,7 @@ class RunFolder:
         Raises:
             OutputError: it cannot be written, or the folder has gone.
         """
-        self._refuse_gone()
+        refuse_gone(self.path)
         directory = self.launch_directory(cell, record.launch)
         if (
             not directory.exists()
@@ -255,51 +231,24 @@ class RunFolder:
             StoreError: its directory is a link that leads out of the folder.
             OutputError: it cannot be made, or the folder has gone.
         """
-        self._refuse_gone()
+        refuse_gone(self.path)
         parent = self.path / "cells" / cell.id
-        self._refuse_link(parent)
-        number = (
-            max(
-                (_number(earlier) for earlier in self._directories(cell, _PROFILE_NAME)), default=-1
-            )
-            + 1
-        )
-        directory = parent / f"profile-{number}"
-        try:
-            directory.mkdir(parents=True)
-        except OSError as error:
-            raise OutputError(f"cannot create {directory}: {error.strerror or error}") from error
-        if not (parent / "cell.json").exists():
-            atomic_write_model(parent / "cell.json", cell)
+        refuse_link(self.path, parent)
+        earlier = map(number_of, recording_directories(parent))
+        directory = parent / f"profile-{max(earlier, default=-1) + 1}"
+        make_cell_directory(directory, cell)
         return directory
 
     def has_profile(self, cell: AnyCell) -> bool:
         """Whether a recording of the cell was analyzed."""
-        return any(
-            (path / "analysis.json").is_file() for path in self._directories(cell, _PROFILE_NAME)
-        )
+        folder = self.path / "cells" / cell.id
+        return any((path / "analysis.json").is_file() for path in recording_directories(folder))
 
     def set_aside(self, cell: AnyCell, launch: int, why: str) -> Path:
         """Move a launch to ``quarantine/<cell-id>-launch-K-<why>-<n>`` (writes); nothing is
         deleted."""
-        quarantine = self.path / "quarantine"
-        self._refuse_link(quarantine)
-        try:
-            quarantine.mkdir(exist_ok=True)
-            number = 0
-            while (target := quarantine / f"{cell.id}-launch-{launch}-{why}-{number}").exists():
-                number += 1
-            self.launch_directory(cell, launch).rename(target)
-            fsync_directory(quarantine)
-            if (
-                why == "partial"
-            ):  # the command that ran it was killed before it could clean its logs
-                clean_logs(target)
-        except OSError as error:
-            raise OutputError(
-                f"cannot set aside a launch of {cell.id}: {error.strerror or error}"
-            ) from error
-        return target
+        refuse_link(self.path, self.path / "quarantine")
+        return set_aside(self.path, self.launch_directory(cell, launch), why)
 
     def readings(self, cell: AnyCell, launch: int) -> tuple[Reading, ...]:
         """Telemetry of a launch; empty where none was read, lines that cannot be read left out."""
@@ -329,38 +278,6 @@ class RunFolder:
         """Where a launch's files are or would be."""
         return self.path / "cells" / cell.id / f"launch-{launch}"
 
-    def _refuse_gone(self) -> None:
-        """Refuse to measure into a folder without its ``experiment.json``: no report would find the
-        result.
-
-        Raises:
-            OutputError: the folder was moved or removed by somebody.
-        """
-        if not os.path.lexists(self.path / "experiment.json"):
-            raise OutputError(
-                f"{self.path} was moved or removed while it was measured",
-                hint="what is complete is where it is now; continue there with --output-dir",
-            )
-
-    def _refuse_link(self, directory: Path) -> None:
-        """Nothing is read, and so nothing may be written, where a link leads out of the folder:
-        others could have put it there, and what is measured into it would be missing from every
-        report.
-
-        Raises:
-            StoreError: a link on the way to ``directory`` leads out.
-        """
-        try:
-            leads = leads_out(self.path, directory)
-        except OSError:
-            leads = True
-        if leads:
-            raise StoreError(
-                f"{directory} is reached by a link that leads out of {self.path}",
-                hint="move the whole results directory instead, and name its new place with "
-                "--output-dir; the results directory itself may be a link",
-            )
-
     def _measured_beyond(self, experiment: ExperimentFile) -> list[PlannedCell]:
         """Cells measured here that the new plan lacks: they stay in the report."""
         planned = {entry.cell.id for entry in experiment.plan}
@@ -368,76 +285,8 @@ class RunFolder:
             entry
             for entry in self.experiment.plan
             if entry.cell.id not in planned
-            and (self._directories(entry.cell, _LAUNCH_NAME) or self.has_profile(entry.cell))
+            and (
+                launch_directories(self.path / "cells" / entry.cell.id)
+                or self.has_profile(entry.cell)
+            )
         ]
-
-    def _directories(self, cell: AnyCell, name: re.Pattern[str]) -> list[Path]:
-        return _numbered(_entries(self.path / "cells" / cell.id), name)
-
-    def _read_profile(self, directories: Sequence[Path]) -> ProfileAnalysis | None:
-        """The last recording that was analyzed."""
-        for directory in reversed(directories):
-            if os.path.lexists(directory / "analysis.json"):
-                return read_model(self.path, directory / "analysis.json", ProfileAnalysis)
-        return None
-
-    def _read_record(self, directory: Path, cell: AnyCell) -> LaunchRecord | None:
-        path = directory / "record.json"
-        try:
-            path.lstat()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise UnreadableFileError(
-                f"{path.relative_to(self.path)}: {error.strerror or error}"
-            ) from error
-        record = read_model(self.path, path, LaunchRecord)
-        if record.cell_id != cell.id or f"launch-{record.launch}" != directory.name:
-            where = path.relative_to(self.path)
-            raise DamagedFileError(
-                f"{where}: belongs to launch {record.launch} of {record.cell_id[:100]!r}"
-            )
-        if record.payload.kind != cell.kind:
-            where = path.relative_to(self.path)
-            raise DamagedFileError(
-                f"{where}: its payload is of kind {record.payload.kind}, but its cell is of kind "
-                f"{cell.kind}"
-            )
-        return record
-
-
-def read_cell(directory: Path) -> AnyCell:
-    """The cell whose directory this is.
-
-    Raises:
-        DamagedFileError: its ``cell.json`` is missing or cannot be read.
-    """
-    path = directory / "cell.json"
-    if not path.exists():
-        raise DamagedFileError(f"{path}: not there")
-    return read_model(directory, path, _CellFile).root
-
-
-class _CellFile(RootModel[AnyCell]):
-    """``cell.json``."""
-
-
-def _numbered(entries: Sequence[Path], name: re.Pattern[str]) -> list[Path]:
-    """Entries whose names match ``name``, by their number."""
-    return sorted((entry for entry in entries if name.match(entry.name) is not None), key=_number)
-
-
-def _number(directory: Path) -> int:
-    return int(directory.name.rpartition("-")[2])
-
-
-def _entries(directory: Path) -> list[Path]:
-    """What is in a directory; nothing where it is none.
-
-    Raises:
-        OSError: its file system fails.
-    """
-    try:
-        return list(directory.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from torchscale.util.processes.subprocesses import Finished, inherited_environment, run_bounded
+from torchscale.util.processes.bounded import Finished, run_bounded
+from torchscale.util.processes.subprocesses import inherited_environment
 
 OF_ONE_REPOSITORY = frozenset(
     (

@@ -62,3 +62,16 @@ class Driver:
             return self.ask("nvmlDeviceGetHandleByUUID", uuid)
         handles = (self.ask("nvmlDeviceGetHandleByUUID", prefix + uuid) for prefix in _PREFIXES)
         return next((handle for handle in handles if handle is not None), None)
+
+
+def device_address(driver: Driver, handle: Any) -> str | None:
+    """PCI address of a GPU as the kernel writes it."""
+    info = driver.ask("nvmlDeviceGetPciInfo", handle)
+    if info is None:
+        return None
+    return pci_address(info.domain, info.bus, info.device)
+
+
+def pci_address(domain: int, bus: int, device: int) -> str:
+    """``0000:17:00.0``, as the kernel writes it; NVML's own text has eight digits of domain."""
+    return f"{int(domain):04x}:{int(bus):02x}:{int(device):02x}.0"

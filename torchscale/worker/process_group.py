@@ -16,7 +16,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from torchscale.catalog.backends import NCCL
-from torchscale.config.strategy import Fsdp
+from torchscale.config.strategies.data_parallel import Fsdp
 from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.kinds import AnyCell, as_kind, training_workload
 from torchscale.schema.launch.task import LaunchTask

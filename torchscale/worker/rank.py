@@ -27,7 +27,7 @@ from torchscale.worker.models import import_model
 from torchscale.worker.process_group import joined_ranks
 from torchscale.worker.rank_files import RankFiles
 from torchscale.worker.train import Started
-from torchscale.worker.watch.recorder import ask_for_ring
+from torchscale.worker.watch.ring_settings import ask_for_ring
 
 
 def import_for_training() -> None:

@@ -6,7 +6,7 @@ import functools
 import json
 import os
 
-from torchscale.catalog.models import OptionValue
+from torchscale.catalog.model_facts import OptionValue
 from torchscale.config.secrets import HIDDEN_VARIABLE
 from torchscale.util.redaction import note_values, removed_parts
 

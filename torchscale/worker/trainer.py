@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from time import perf_counter
-from typing import cast
 
 import torch
-from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
+from torch import Tensor
 
 from torchscale.catalog.backends import runs_on_device
 from torchscale.catalog.devices import BLOCK_SCALED
-from torchscale.schema.base import LARGEST
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.documents import DocumentStep
 from torchscale.schema.launch.exchanges import ExchangeBatch
@@ -27,9 +23,11 @@ from torchscale.worker.data import make_source, plan_documents
 from torchscale.worker.data.documents import POOL_STEPS, DocumentMeter
 from torchscale.worker.data.interface import Source
 from torchscale.worker.fp8 import use_fp8
+from torchscale.worker.gradient_sync import GradientSyncWatch
 from torchscale.worker.measure.clock import make_clock
-from torchscale.worker.measure.exchanges import ExchangeMeter, blocked_seconds
+from torchscale.worker.measure.exchanges import ExchangeMeter
 from torchscale.worker.measure.experts import ExpertMeter
+from torchscale.worker.measure.phases import Phase, PhaseMarks, compute_seconds, step_sample
 from torchscale.worker.models import build_workload
 from torchscale.worker.models.experts import expert_layers
 from torchscale.worker.models.interface import BatchOfTensors
@@ -38,20 +36,6 @@ from torchscale.worker.parallel import parallelize
 from torchscale.worker.parallel.blocks import captures_graphs
 from torchscale.worker.precision import PrecisionPolicy
 from torchscale.worker.process_group import Ranks
-
-
-class Phase(Enum):
-    """The phases of a step. A mark of the clock ends one and begins the next."""
-
-    START = "start"
-    DATA = "data_wait"
-    BUFFERS = "buffer_sync"
-    FORWARD = "forward"
-    GRADIENTS = "backward"
-    SYNC = "exposed_sync"
-    BUBBLE = "bubble"
-    BLOCKED = "blocked"
-    OPTIMIZER = "optimizer"
 
 
 @dataclass(frozen=True)
@@ -95,7 +79,7 @@ class Trainer:
         last_step_seconds: Mean step time of the last batch.
         watch: Marks gradient sync; ``None`` where there is none, or none that can be separated from
             compute.
-        on_phase: Called with each phase that begins; for recordings.
+        marks: Marks between the phases of its steps.
         expert_layers: Those of the part of the model that this rank holds.
         active_parameters: Parameters of the whole model that a token is computed with; ``None``
             where that is all of them, or not known.
@@ -125,10 +109,6 @@ class Trainer:
             cell.precision, ranks.device, autocast=self._parallel.autocast
         )
         self.optimizer = make_optimizer(cell, self._parallel)
-        self._clock = make_clock(ranks.device, sync_cuda=cell.measurement.sync_cuda)
-        self._marked: list[Phase] = []
-        self._noted: list[int] = []
-        self.on_phase: Callable[[Phase], None] | None = None
         self._captures_graphs = captures_graphs(cell, ranks.device)
         stages = self._parallel.stages
         if stages is not None:
@@ -149,6 +129,11 @@ class Trainer:
         if self._parallel.waits_in_python and _passes_python(cell, ranks):
             self._exchanges = ExchangeMeter()
             self._exchanges.start()
+        self.marks = PhaseMarks(
+            make_clock(ranks.device, sync_cuda=cell.measurement.sync_cuda),
+            self._exchanges,
+            pairs_syncs=self._parallel.syncs_within_groups,
+        )
         needs_pairs = self._parallel.updates_together or self._parallel.syncs_within_groups
         is_apart = not needs_pairs or self._exchanges is not None
         # A mark of the synchronizing clock would stop the device in the middle of the backward
@@ -159,10 +144,11 @@ class Trainer:
             self.watch = GradientSyncWatch(
                 self.module,
                 self.named_parameters.values(),
-                self._mark_sync,
+                self.marks.mark_sync,
                 buffers=not cell.compile,
             )
             self.watch.start()
+            self.marks.has_watch = True
         self._first_phase = Phase.BUBBLE if stages is not None else Phase.FORWARD
         if self.watch is not None and self.watch.has_buffers:
             self._first_phase = Phase.BUFFERS
@@ -218,8 +204,8 @@ class Trainer:
             )
         self._precision.optimizer_step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
-        self._mark(Phase.OPTIMIZER, Phase.DATA)
-        self._note_edge()
+        self.marks.mark(Phase.OPTIMIZER, Phase.DATA)
+        self.marks.end_step()
         if self._experts is not None:
             self._experts.end_step()
         return loss
@@ -233,10 +219,10 @@ class Trainer:
         batch = self.source.next_batch()
         if self._parallel.take is not None:
             batch = self._parallel.take(batch)
-        self._mark_sync(Phase.DATA, self._first_phase)
+        self.marks.mark_sync(Phase.DATA, self._first_phase)
         if self._parallel.stages is not None:
             loss = self._parallel.stages.run(batch)
-            self._mark(Phase.BUBBLE, Phase.OPTIMIZER)
+            self.marks.mark(Phase.BUBBLE, Phase.OPTIMIZER)
             if loss is None:
                 return torch.zeros((), device=self._ranks.device)
             return loss.reshape(())
@@ -285,11 +271,11 @@ class Trainer:
                 loss = loss * weight
             if self._experts is not None:
                 self._experts.end_forward()
-            self._mark(Phase.FORWARD, Phase.GRADIENTS)
+            self.marks.mark(Phase.FORWARD, Phase.GRADIENTS)
             self._precision.backward(loss if share == 1 else loss * share)
             if last and parallel.after_backward is not None:
                 parallel.after_backward()
-            self._mark_sync(Phase.SYNC, Phase.OPTIMIZER if last else self._first_phase)
+            self.marks.mark_sync(Phase.SYNC, Phase.OPTIMIZER if last else self._first_phase)
         loss = loss.detach().reshape(())
         # The output of a CUDA graph is overwritten by the next step, and losses are read after the
         # last one.
@@ -299,34 +285,34 @@ class Trainer:
 
     @contextlib.contextmanager
     def _stage_forward(self) -> Iterator[None]:
-        self._mark(Phase.BUBBLE, Phase.FORWARD)
+        self.marks.mark(Phase.BUBBLE, Phase.FORWARD)
         yield
-        self._mark(Phase.FORWARD, Phase.BUBBLE)
+        self.marks.mark(Phase.FORWARD, Phase.BUBBLE)
 
     @contextlib.contextmanager
     def _stage_backward(self) -> Iterator[None]:
-        self._mark(Phase.BUBBLE, Phase.GRADIENTS)
+        self.marks.mark(Phase.BUBBLE, Phase.GRADIENTS)
         yield
-        self._mark(Phase.SYNC, Phase.BUBBLE)
+        self.marks.mark(Phase.SYNC, Phase.BUBBLE)
 
     def clear_marks(self) -> None:
         """Drop the marks of steps whose times are not used, since a profiler recorded them."""
-        self._read()
+        self.marks.read()
         self._clear_meters()
 
     def run_batch(self, steps: int) -> TimedBatch:
         """Run contiguous steps that start together on all ranks; clocks and losses are read after
         the last step."""
         self._ranks.barrier()
-        self._mark(Phase.START, Phase.DATA)
-        self._note_edge()
+        self.marks.mark(Phase.START, Phase.DATA)
+        self.marks.end_step()
         losses = [self.step() for _ in range(steps)]
-        times, parts, moments = self._read()
+        times, parts, moments = self.marks.read()
         values: list[float] = torch.stack(losses).float().tolist()
         if self._parallel.stages is not None:
             values = self._parallel.stages.share_losses(values)
         samples = tuple(
-            self._sample(index, part, loss)
+            step_sample(self._steps_done + index, part, loss)
             for index, (part, loss) in enumerate(zip(parts, values, strict=True))
         )
         expert_tokens = None
@@ -360,17 +346,17 @@ class Trainer:
             return None
         began = perf_counter()
         self._ranks.barrier()
-        self._mark(Phase.START, Phase.DATA)
+        self.marks.mark(Phase.START, Phase.DATA)
         with self._parallel.no_sync():
             for _ in range(steps + 1):
                 self._forward_backward()
                 self.optimizer.zero_grad(set_to_none=True)
-                self._mark(Phase.OPTIMIZER, Phase.DATA)
+                self.marks.mark(Phase.OPTIMIZER, Phase.DATA)
         self._clear_meters()
-        _, parts, _ = self._read()
+        _, parts, _ = self.marks.read()
         self._ranks.barrier()
         self.run_batch(1)
-        compute = tuple(_compute_seconds(part) for part in parts[1:])
+        compute = tuple(compute_seconds(part) for part in parts[1:])
         return UnsynchronizedWindow(compute, perf_counter() - began)
 
     def close(self) -> None:
@@ -398,78 +384,6 @@ class Trainer:
         if self._documents is not None:
             self._documents.clear()
 
-    def _mark(self, ended: Phase, begun: Phase) -> None:
-        self._clock.mark()
-        self._marked.append(ended)
-        if self._exchanges is not None:
-            self._noted.append(self._exchanges.count)
-        if self.on_phase is not None:
-            self.on_phase(begun)
-
-    def _mark_sync(self, ended: Phase, begun: Phase) -> None:
-        """A mark around an exchange of gradients or buffers, which is one of the paired waits where
-        each group of ranks has a last one."""
-        if self._exchanges is None or not self._parallel.syncs_within_groups:
-            self._mark(ended, begun)
-            return
-        self._exchanges.end_sync()
-        self._mark(ended, begun)
-        if self.watch is not None and begun in (Phase.BUFFERS, Phase.SYNC):
-            self._exchanges.begin_sync()
-
-    def _note_edge(self) -> None:
-        if self._exchanges is not None:
-            self._exchanges.end_step()
-
-    def _read(self) -> tuple[list[float], list[dict[Phase, float]], list[int]]:
-        """Seconds of all marks since the first one, each step's seconds by phase, and the moments
-        of the waits in them."""
-        times, marked = self._clock.read(), self._marked
-        noted, self._marked, self._noted = self._noted, [], []
-        moments = [] if self._exchanges is None else self._exchanges.take()
-        steps: list[dict[Phase, float]] = [{}]
-        for number, (phase, since, until) in enumerate(
-            zip(marked[1:], times, times[1:], strict=False)
-        ):
-            seconds = until - since
-            if noted and phase in self._waiting_phases:
-                waits = moments[noted[number] : noted[number + 1]]
-                blocked = min(blocked_seconds(waits), seconds)
-                steps[-1][Phase.BLOCKED] = steps[-1].get(Phase.BLOCKED, 0.0) + blocked
-                seconds -= blocked
-            steps[-1][phase] = steps[-1].get(phase, 0.0) + seconds
-            if phase is Phase.OPTIMIZER:
-                steps.append({})
-        return times, steps[:-1], moments
-
-    @property
-    def _waiting_phases(self) -> tuple[Phase, ...]:
-        """Phases from which waits are taken apart. What DistributedDataParallel waits for is a phase
-        of its own."""
-        phases = (Phase.FORWARD, Phase.GRADIENTS, Phase.OPTIMIZER)
-        if self.watch is None:
-            return (*phases, Phase.SYNC)
-        return phases
-
-    def _sample(self, index: int, part: dict[Phase, float], loss: float) -> StepSample:
-        sync: float | None = part.get(Phase.SYNC, 0.0)
-        backward = part.get(Phase.GRADIENTS)
-        if backward is None:  # no mark between the last gradient and gradient sync
-            backward, sync = part.get(Phase.SYNC, 0.0), None
-        return StepSample(
-            step=self._steps_done + index,
-            seconds=math.fsum(part.values()),
-            data_wait=part[Phase.DATA],
-            forward=part.get(Phase.FORWARD, 0.0),
-            backward=backward,
-            optimizer=part[Phase.OPTIMIZER],
-            bubble=part.get(Phase.BUBBLE),
-            exposed_sync=sync,
-            buffer_sync=part.get(Phase.BUFFERS),
-            blocked=part.get(Phase.BLOCKED),
-            loss=loss if abs(loss) <= LARGEST else None,  # not NaN either
-        )
-
 
 @dataclass(frozen=True)
 class UnsynchronizedWindow:
@@ -478,57 +392,6 @@ class UnsynchronizedWindow:
 
     seconds: tuple[float, ...]
     wall_seconds: float
-
-
-class GradientSyncWatch:
-    """Marks the end of buffer sync, before the forward pass, and the start of exposed gradient
-    sync: the last gradient.
-
-    In the first step every parameter is watched, to find the one whose gradient comes last;
-    afterwards only that one, which costs one call per step. The order of gradients follows the
-    model's graph and is equal in every step.
-    """
-
-    def __init__(
-        self,
-        module: nn.Module,
-        parameters: Iterable[nn.Parameter],
-        mark: Callable[[Phase, Phase], None],
-        *,
-        buffers: bool,
-    ) -> None:
-        self._module, self._mark = module, mark
-        self._last: nn.Parameter | None = None
-        self._watched = [parameter for parameter in parameters if parameter.requires_grad]
-        self.has_buffers = buffers and next(module.buffers(), None) is not None
-        self._handles: list[RemovableHandle] = []
-
-    def start(self) -> None:
-        """Register the hooks on the watched parameters, and before the forward pass."""
-        for parameter in self._watched:
-            handle = parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
-            self._handles.append(handle)
-        if self.has_buffers:
-            ended = Phase.BUFFERS, Phase.FORWARD
-            self._handles.append(
-                self._module.register_forward_pre_hook(lambda *_: self._mark(*ended))
-            )
-
-    def stop(self) -> None:
-        """Remove all hooks; marks already taken stay."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-
-    def settle(self) -> None:
-        """Watch only the parameter whose gradient came last."""
-        self.stop()
-        self._watched = [] if self._last is None else [self._last]
-        self.start()
-
-    def _note(self, parameter: Tensor) -> None:
-        self._last = cast(nn.Parameter, parameter)
-        self._mark(Phase.GRADIENTS, Phase.SYNC)
 
 
 def _passes_python(cell: TrainingCell, ranks: Ranks) -> bool:
@@ -550,10 +413,6 @@ def _with_documents(
 ) -> tuple[StepSample, ...]:
     pairs = zip(samples, documents, strict=True)
     return tuple(sample.model_copy(update={"documents": step}) for sample, step in pairs)
-
-
-def _compute_seconds(part: dict[Phase, float]) -> float:
-    return math.fsum(part.get(phase, 0.0) for phase in (Phase.FORWARD, Phase.GRADIENTS, Phase.SYNC))
 
 
 def _split_evenly(batch: BatchOfTensors, count: int) -> list[BatchOfTensors]:

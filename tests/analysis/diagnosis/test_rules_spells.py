@@ -9,17 +9,17 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.analysis.diagnosis.test_diagnose import found, quiet, why_not
-from torchscale.analysis.diagnosis.rules_spells import (
+from torchscale.analysis.diagnosis.rules_spells import _confidence
+from torchscale.analysis.diagnosis.shared import median_of_others, medians_of_others
+from torchscale.analysis.diagnosis.signals import Pauses, Signals
+from torchscale.analysis.diagnosis.spells import (
     CERTAIN_SPELLS,
     MIN_SPELLS,
     Spells,
-    _confidence,
     _moving_mean,
     _runs_score,
     _two_levels,
 )
-from torchscale.analysis.diagnosis.shared import median_of_others, medians_of_others
-from torchscale.analysis.diagnosis.signals import Pauses, Signals
 from torchscale.analysis.diagnosis.step_windows import MAX_WINDOWS, rare_long_steps, step_windows
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 

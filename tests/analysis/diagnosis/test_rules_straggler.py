@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.analysis.diagnosis.test_diagnose import BATCHES, found, quiet, slow
-from torchscale.analysis.diagnosis.rules_straggler import _least_shift
 from torchscale.analysis.diagnosis.signals import SignalOrigin, Signals, Windows
+from torchscale.analysis.diagnosis.undisturbed import _least_shift
 from torchscale.schema.profiles.finding import FindingKind
 
 STEPS, WINDOWS, RUNS = 120, 40, 25

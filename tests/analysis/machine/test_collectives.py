@@ -8,10 +8,11 @@ import pytest
 from tests.factories import VERSIONS
 from torchscale.analysis.machine.bus_factor import bus_factor
 from torchscale.analysis.machine.collectives import collective_figures, fit_latency, sweep_flags
-from torchscale.analysis.machine.link_verdict import LinkTopology, judge_link
+from torchscale.analysis.machine.link_ceiling import LinkTopology
+from torchscale.analysis.machine.link_verdict import judge_link
 from torchscale.analysis.training.flags import Flag
 from torchscale.config.choices import Operation
-from torchscale.config.machine_sections import HardwareSettings
+from torchscale.config.sections.machine import HardwareSettings
 from torchscale.schema.cells.collectives import (
     CollectiveSample,
     CollectivesCell,

@@ -9,7 +9,7 @@ import pytest
 from tests.factories import cells, launch_record, rank_record
 from torchscale.analysis.training.documents import document_figures
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.exports.report import DocumentFigures
+from torchscale.schema.exports.training import DocumentFigures
 from torchscale.schema.launch.documents import DocumentUse
 from torchscale.schema.launch.rank import FlopCount
 from torchscale.schema.launch.record import payload

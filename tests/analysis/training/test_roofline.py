@@ -7,7 +7,7 @@ import pytest
 from tests.factories import cells
 from torchscale.analysis.training.roofline import MeanStepTimes, compute_figures, find_peak
 from torchscale.schema.exports.machine import CopyRate, HardwareFigures, MatmulRates
-from torchscale.schema.exports.report import Peak
+from torchscale.schema.exports.training import Peak
 from torchscale.schema.launch.rank import FlopCount
 
 FLOPS = FlopCount(

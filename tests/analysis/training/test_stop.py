@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from torchscale.analysis.stats.series import relative_half_width
 from torchscale.analysis.training.stop import MeasurementRule, WarmupRule
-from torchscale.config.sections import PRESETS
+from torchscale.config.sections.benchmark import PRESETS
 from torchscale.schema.cells.training import Measurement
 from torchscale.schema.launch.steps import Batch, StopRule
 

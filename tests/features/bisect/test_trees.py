@@ -16,7 +16,7 @@ from tests.repositories import commits, everything, git
 from torchscale.errors import MachineError, UsageError
 from torchscale.features.bisect.question import ask
 from torchscale.features.bisect.trees import repository_of
-from torchscale.util.processes.subprocesses import is_running
+from torchscale.util.processes.description import is_running
 
 pytestmark = pytest.mark.slow
 

@@ -27,7 +27,7 @@ from torchscale.measure.benchmark import benchmark
 from torchscale.results.reader import read_summary
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
-from torchscale.util.processes.subprocesses import Finished
+from torchscale.util.processes.bounded import Finished
 
 
 @pytest.fixture

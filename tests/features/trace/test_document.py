@@ -14,10 +14,10 @@ from torchscale.config.choices import ProfileTarget
 from torchscale.features.trace.analysis.analyze import analyze_trace
 from torchscale.features.trace.document import profile_document, profile_overview
 from torchscale.features.trace.terminal import print_analysis, print_predictions
-from torchscale.report.document import Tone
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
+from torchscale.report.values import Tone
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import FindingKind
 

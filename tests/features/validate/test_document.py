@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.features.validate.health.test_disposition import of, validated
 from tests.features.validate.test_bundle import SLOW
 from torchscale.features.validate.document import validation_document
-from torchscale.report.document import Table
 from torchscale.report.formats.markdown import render_markdown
+from torchscale.report.table import Table
 
 
 def test_what_is_not_kept_comes_first_and_no_check_is_left_out() -> None:

@@ -11,10 +11,10 @@ from tests.features.watch.analysis.jobs import START_NS, job
 from tests.features.watch.job.folders import write_job
 from torchscale.features.watch.document import job_name, watched_document, watched_figures
 from torchscale.features.watch.job.job import WatchedJob
-from torchscale.report.document import Table
 from torchscale.report.figures.figure import ExportedRun
 from torchscale.report.figures.prometheus import render
 from torchscale.report.formats.html import render_html
+from torchscale.report.table import Table
 from torchscale.schema.watch.report import WatchReport
 
 _STARTED = START_NS * 1e-9 - 4.0

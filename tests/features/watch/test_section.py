@@ -11,7 +11,8 @@ from torchscale.analysis.summary.run import summarize
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.job.watched_run import WatchedRun
 from torchscale.features.watch.section import watched_section
-from torchscale.report.document import Paragraph, Table
+from torchscale.report.document import Paragraph
+from torchscale.report.table import Table
 from torchscale.results.details import read_details
 from torchscale.store.run_folder import load_run
 

@@ -32,8 +32,9 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.state import State
+from torchscale.util.processes.description import is_running
 from torchscale.util.processes.names import AGENT_NAME
-from torchscale.util.processes.subprocesses import find_token_processes, is_running, wait_until
+from torchscale.util.processes.subprocesses import find_token_processes, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 

@@ -21,19 +21,17 @@ from torchscale.report.document import (
     Block,
     Bullets,
     ChartGrid,
-    Column,
     Details,
     Document,
     Overview,
     Paragraph,
     QuestionAnswer,
     Section,
-    Table,
-    TableValue,
-    Tone,
 )
 from torchscale.report.formats.console import MAX_ROWS, print_blocks, print_document
 from torchscale.report.formats.console_text import STYLES
+from torchscale.report.table import Column, Table
+from torchscale.report.values import TableValue, Tone
 from torchscale.util.text import strip_control
 
 WIDTHS = (60, 80, 120, 200)

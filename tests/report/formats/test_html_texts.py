@@ -8,18 +8,10 @@ import re
 import pytest
 
 from torchscale.features.watch.document import watched_document
-from torchscale.report.document import (
-    Bullets,
-    Column,
-    Details,
-    Document,
-    KeyFigure,
-    Paragraph,
-    Section,
-    Table,
-    TableValue,
-)
+from torchscale.report.document import Bullets, Details, Document, KeyFigure, Paragraph, Section
 from torchscale.report.formats.html import render_html
+from torchscale.report.table import Column, Table
+from torchscale.report.values import TableValue
 from torchscale.schema.watch.report import WatchReport
 
 HOSTILE = (

@@ -7,9 +7,11 @@ from typing import Any
 
 import pypdf
 
-from torchscale.report.document import Column, Document, Section, Table, TableValue
+from torchscale.report.document import Document, Section
 from torchscale.report.formats.paper import breakable, paper_tables
 from torchscale.report.formats.pdf import render_pdf
+from torchscale.report.table import Column, Table
+from torchscale.report.values import TableValue
 
 RIGHT_MARGIN = 13 / 25.4 * 72
 """Points."""

@@ -15,11 +15,12 @@ from tests.report.test_build import mixed_run
 from tests.report.test_sections import many_cells
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.report.build import build_document
-from torchscale.report.document import Bullets, Document, Table
+from torchscale.report.document import Bullets, Document
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
 from torchscale.report.sections.cells import MAX_FIRST_ROWS
+from torchscale.report.table import Table
 
 VARIANTS = [
     {

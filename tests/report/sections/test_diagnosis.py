@@ -12,12 +12,13 @@ from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.analysis.training.flags import Flag
 from torchscale.report.build import build_document
 from torchscale.report.charts import TimelineChart
-from torchscale.report.document import Details, Paragraph, Table
+from torchscale.report.document import Details, Paragraph
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.report_export import summary_json
 from torchscale.report.sections.diagnosis import diagnosis_section
 from torchscale.report.sections.profiles import profile_section
-from torchscale.schema.exports.report import Decomposition
+from torchscale.report.table import Table
+from torchscale.schema.exports.training import Decomposition
 from torchscale.schema.profiles.finding import Confidence, Diagnosis, Finding, FindingKind
 
 

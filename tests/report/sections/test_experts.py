@@ -7,9 +7,10 @@ from typing import Any
 from tests.analysis.training.test_expert_load import USE, digest
 from tests.factories import cells, launch_record, rank_record, run
 from torchscale.analysis.summary.run import RunSummary, summarize
-from torchscale.report.document import Paragraph, Table
+from torchscale.report.document import Paragraph
 from torchscale.report.formats.report_export import report_export
 from torchscale.report.sections.experts import experts_section
+from torchscale.report.table import Table
 
 TITLES = [
     "parameters",

@@ -20,12 +20,13 @@ from torchscale.analysis.training.signals import digest_signals
 from torchscale.features.trace.analysis.analyze import analyze_trace
 from torchscale.report.build import build_document
 from torchscale.report.charts import StackedChart, TimelineChart
-from torchscale.report.document import ChartGrid, Document, Section, Table
-from torchscale.report.formats.chart_plotly import chart_figure
+from torchscale.report.document import ChartGrid, Document, Section
+from torchscale.report.formats.charts.chart_plotly import chart_figure
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
 from torchscale.report.sections.lost_time import lost_time_section
+from torchscale.report.table import Table
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.signals import RankSignals
 from torchscale.schema.run.content import Run

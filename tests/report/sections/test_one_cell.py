@@ -12,7 +12,9 @@ from tests.report.test_one_number import cell as two_ranks
 from tests.report.test_one_number import summary
 from torchscale.report.formats.console import print_pairs
 from torchscale.report.sections.one_cell import cell_rows
-from torchscale.report.text.figures import DEFINED, LOST_PARTS, efficiency_value
+from torchscale.report.text.cell_values import efficiency_value
+from torchscale.report.text.figures import DEFINED
+from torchscale.report.text.lost_parts import LOST_PARTS
 from torchscale.schema.state import State
 
 

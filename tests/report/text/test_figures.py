@@ -10,8 +10,8 @@ import pytest
 from tests import factories
 from torchscale.analysis.summary.run import summarize
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import DASH
 from torchscale.report.formats.columns import SUMMARY_COLUMNS
+from torchscale.report.text.cell_values import throughput_text
 from torchscale.report.text.figures import (
     DEFINED,
     EXPORTED,
@@ -19,9 +19,9 @@ from torchscale.report.text.figures import (
     PROCESS_GROWTH,
     THROUGHPUT,
     TOKENS,
-    Quantity,
-    throughput_text,
 )
+from torchscale.report.text.quantity import Quantity
+from torchscale.report.values import DASH
 
 
 @pytest.fixture(scope="module")

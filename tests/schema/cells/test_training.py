@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.factories import cells
-from torchscale.config.sections import DataSettings
-from torchscale.config.strategy import NoStrategy
+from torchscale.config.sections.data import DataSettings
+from torchscale.config.strategies.data_parallel import NoStrategy
 from torchscale.schema.cells.script import Script
 from torchscale.schema.cells.training import Loader, SampleLengths, TrainingCell
 

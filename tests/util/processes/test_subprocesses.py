@@ -14,16 +14,15 @@ import pytest
 from torchscale.errors import MachineError
 from torchscale.util.logs import KEPT_BYTES
 from torchscale.util.processes import subprocesses as launch_process
+from torchscale.util.processes.bounded import BoundedProcess, run_bounded
+from torchscale.util.processes.description import rank_environment
 from torchscale.util.processes.names import AGENT_NAME, rank_process_name
 from torchscale.util.processes.subprocesses import (
     KILL_GRACE_SECONDS,
     TOKEN_VARIABLE,
-    BoundedProcess,
     ManagedProcess,
     find_token_processes,
     left_processes,
-    rank_environment,
-    run_bounded,
     tail,
     wait_until,
 )

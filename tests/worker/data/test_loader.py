@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchscale.config.sections import DataSettings
+from torchscale.config.sections.data import DataSettings
 from torchscale.schema.cells.training import Loader
 from torchscale.schema.launch.rank import DataUse
 from torchscale.worker.data.interface import SampleShare

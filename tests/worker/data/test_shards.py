@@ -11,8 +11,9 @@ import torch
 
 from tests.factories import cells
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.worker.data import shards
-from torchscale.worker.data.shards import Prepared, ShardSamples
+from torchscale.worker.data import shard_layout, shard_writing
+from torchscale.worker.data.shard_writing import Prepared
+from torchscale.worker.data.shards import ShardSamples
 from torchscale.worker.measure.page_cache import drop_from_cache, resident_share
 from torchscale.worker.models import build_workload
 from torchscale.worker.process_group import Ranks
@@ -30,8 +31,8 @@ def opened(directory: Path, one: TrainingCell | None = None, ranks: Ranks = ALON
     one = one or cell()
     assert one.loader is not None
     workload = build_workload(one)
-    layout = shards.plan_layout(workload, one, one.loader)
-    return shards.prepare(
+    layout = shard_layout.plan_layout(workload, one, one.loader)
+    return shard_writing.prepare(
         directory / layout.name,
         layout,
         workload,
@@ -74,7 +75,7 @@ def test_other_parameters_are_another_dataset(tmp_path: Path, other: dict[str, o
 def test_about_128_mb_a_file_unless_told(tmp_path: Path) -> None:
     one = cell(total_mb=1024, num_shards=None)
     assert one.loader is not None
-    layout = shards.plan_layout(build_workload(one), one, one.loader)
+    layout = shard_layout.plan_layout(build_workload(one), one, one.loader)
     assert layout.shards == 8
     assert layout.shard_bytes(0) == pytest.approx(128e6, rel=0.01)
 
@@ -85,10 +86,10 @@ def test_samples_come_back_as_the_model_takes_them(tmp_path: Path, model: object
     opened(tmp_path, one)
     assert one.loader is not None
     workload = build_workload(one)
-    layout = shards.plan_layout(workload, one, one.loader)
+    layout = shard_layout.plan_layout(workload, one, one.loader)
     samples = ShardSamples(tmp_path / layout.name, layout)
     last = len(samples) - 1
-    batch = shards.restore(samples.__getitems__([0, last, last // 2]), layout)
+    batch = shard_layout.restore(samples.__getitems__([0, last, last // 2]), layout)
     like = workload.make_batch(3, torch.Generator())
     assert {name: (tensor.shape, tensor.dtype) for name, tensor in batch.items()} == {
         name: (tensor.shape, tensor.dtype) for name, tensor in like.items()
@@ -105,7 +106,7 @@ def test_each_sample_lies_in_one_file_and_is_found_there(tmp_path: Path) -> None
     one = cell()
     opened(tmp_path, one)
     assert one.loader is not None
-    layout = shards.plan_layout(build_workload(one), one, one.loader)
+    layout = shard_layout.plan_layout(build_workload(one), one, one.loader)
     ranges = [layout.samples_of(shard) for shard in range(layout.shards)]
     assert [number for numbers in ranges for number in numbers] == list(range(layout.samples))
     samples = ShardSamples(tmp_path / layout.name, layout)
@@ -135,7 +136,7 @@ def test_a_generation_that_died_within_a_file_leaves_none(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(shards, "_chunks", half)
+        patch.setattr(shard_writing, "_chunks", half)
         with pytest.raises(KeyboardInterrupt):
             opened(tmp_path)
     assert not list(tmp_path.glob("shards-*/*"))

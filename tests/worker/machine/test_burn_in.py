@@ -11,18 +11,18 @@ import torch
 import torch.distributed as dist
 
 from torchscale.worker.machine import burn_in as module
+from torchscale.worker.machine import matrix_products, mismatches
 from torchscale.worker.machine.burn_in import (
     PRODUCT_TIMES,
-    Mismatches,
     RankPlace,
     collective_part,
-    compare,
     copy_part,
     make_parts,
-    matmul_matrices,
     memory_part,
     rounds,
 )
+from torchscale.worker.machine.matrix_products import matmul_matrices
+from torchscale.worker.machine.mismatches import Mismatches, compare
 
 CPU = RankPlace(rank=0, world_size=1, device=torch.device("cpu"))
 
@@ -30,11 +30,11 @@ CPU = RankPlace(rank=0, world_size=1, device=torch.device("cpu"))
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small buffers, one rank."""
-    monkeypatch.setattr(module, "_MATRIX", {"cpu": 64})
+    monkeypatch.setattr(matrix_products, "_MATRIX", {"cpu": 64})
     monkeypatch.setattr(module, "_MAX_MEMORY", {"cpu": 2**13})
     monkeypatch.setattr(module, "_COPY_BYTES", 2**13)
     monkeypatch.setattr(module, "_COLLECTIVE_ELEMENTS", 1000)
-    monkeypatch.setattr(module, "_CHUNK", {"cpu": 100})
+    monkeypatch.setitem(mismatches.CHUNK, "cpu", 100)
     monkeypatch.setattr(dist, "all_reduce", lambda values: values)
 
 
@@ -79,7 +79,7 @@ def test_products_take_their_share_of_every_round(tmp_path: Path) -> None:
 def test_products_in_a_queue_are_not_more_than_one_wait_allows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_MAX_QUEUED", 8)
+    monkeypatch.setattr(matrix_products, "_MAX_QUEUED", 8)
     reads: list[int] = []
     marks: list[float] = []
 
@@ -95,7 +95,7 @@ def test_products_in_a_queue_are_not_more_than_one_wait_allows(
             marks.clear()
             return seen
 
-    monkeypatch.setattr(module, "make_clock", lambda device, sync_cuda: OneMillisecond())
+    monkeypatch.setattr(matrix_products, "make_clock", lambda device, sync_cuda: OneMillisecond())
     _, (product,) = make_parts(CPU)
     assert product.run(0.02).seconds == pytest.approx(0.02)
     assert reads == [1, 8, 8, 3]

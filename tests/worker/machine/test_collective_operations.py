@@ -21,6 +21,7 @@ from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.schema.node.environment import DeviceInfo, RankIdentity
 from torchscale.schema.state import State
+from torchscale.worker.machine import collective_sweep
 from torchscale.worker.machine import collectives as module
 from torchscale.worker.machine.collective_operations import COLLECTIVES, DTYPES, AllReduce
 from torchscale.worker.machine.collectives import measure_collectives
@@ -242,7 +243,7 @@ def swept(
     it."""
     done = type("Done", (AllReduce,), {"call": lambda self: None, "wrong_elements": lambda self: 0})
     monkeypatch.setattr(
-        module, "COLLECTIVES", {**dict.fromkeys(COLLECTIVES, done), "broadcast": Refused}
+        collective_sweep, "COLLECTIVES", {**dict.fromkeys(COLLECTIVES, done), "broadcast": Refused}
     )
     asked = cell(
         operations=("all_reduce", "all_gather", "broadcast", "send_recv"),

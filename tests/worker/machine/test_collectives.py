@@ -14,7 +14,7 @@ from torch import Tensor
 from tests.factories import cpu_task
 from torchscale.config.choices import Operation
 from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank
-from torchscale.worker.machine import collectives as module
+from torchscale.worker.machine import collective_sweep
 from torchscale.worker.machine.collective_operations import AllReduce, Collective
 from torchscale.worker.machine.collectives import measure_collectives
 from torchscale.worker.process_group import Ranks
@@ -59,7 +59,7 @@ def test_short_sizes_share_a_stretch_of_time(alone: Ranks, tmp_path: Path) -> No
 def test_long_sizes_have_a_stretch_each(
     alone: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_STRETCH_SECONDS", 0.0)
+    monkeypatch.setattr(collective_sweep, "_STRETCH_SECONDS", 0.0)
     found = measured(alone, tmp_path)
     walls = [one.host_load.wall_seconds for one in found.samples if one.host_load is not None]
     assert len(set(walls)) == 5

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from tests.campaign import cases
-from torchscale.catalog.models import MODELS, OptionValue
+from torchscale.catalog.model_facts import OptionValue
+from torchscale.catalog.models import MODELS
 from torchscale.worker.measure.flops import count_flops
 from torchscale.worker.models import module_of
 from torchscale.worker.models.interface import Workload

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from tests.factories import cells, experiment
-from torchscale.catalog.models import CONTEXT, find_model, is_import_path
+from torchscale.catalog.model_facts import CONTEXT
+from torchscale.catalog.models import find_model, is_import_path
 from torchscale.worker.measure.flops import count_flops
 from torchscale.worker.models import build_workload
 from torchscale.worker.models.interface import Workload

@@ -13,7 +13,7 @@ import torch
 from tests.repositories import commits, everything
 from torchscale.schema.node.environment import Environment
 from torchscale.util.git import run_git
-from torchscale.util.processes.subprocesses import Finished
+from torchscale.util.processes.bounded import Finished
 from torchscale.util.secret_names import REDACTED
 from torchscale.worker.probe import environment
 from torchscale.worker.probe.environment import (

@@ -14,9 +14,9 @@ from torch.distributed import _functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
 from torchscale.schema.profiles.nvtx_names import CollectiveName
+from torchscale.worker.measure.phases import Phase
 from torchscale.worker.profile.gloo_ranges import gloo_ranges
 from torchscale.worker.profile.phase_ranges import PhaseRanges
-from torchscale.worker.trainer import Phase
 
 
 class Log:

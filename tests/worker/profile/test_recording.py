@@ -66,7 +66,10 @@ def recorded(number: int, monkeypatch: pytest.MonkeyPatch, directory: Path) -> l
     """What one rank asks of CUDA while it is recorded."""
     cuda = Cuda(monkeypatch)
     trainer: Any = SimpleNamespace(
-        source=None, step=lambda: cuda.log.append("train"), clear_marks=lambda: None
+        source=None,
+        step=lambda: cuda.log.append("train"),
+        clear_marks=lambda: None,
+        marks=SimpleNamespace(on_phase=None),
     )
     step_seconds = 0.5
     request = RecordRequest(

@@ -15,8 +15,9 @@ from torchscale.features.watch.job.run import TIMING_VARIABLE, watching_environm
 from torchscale.features.watch.job.stream import Names, RankStream
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.watch.rank import RankFacts, RankUse
-from torchscale.worker.watch import facts, recorder
-from torchscale.worker.watch.collector import DUMP_VERSION, FORMAT, Collector
+from torchscale.worker.watch import facts, ring_settings
+from torchscale.worker.watch.collector import FORMAT, Collector
+from torchscale.worker.watch.dump import DUMP_VERSION
 
 PROGRAM = """
 import os, sys, time
@@ -207,7 +208,7 @@ def test_a_request_is_answered_with_stacks(tmp_path: Path) -> None:
 def test_versions_are_those_that_the_reader_expects() -> None:
     assert get_args(RankFacts.model_fields["format"].annotation) == (FORMAT,)
     assert DUMP_VERSION == SCHEMA_VERSION
-    assert TIMING_VARIABLE == recorder.TIMING_VARIABLE
+    assert TIMING_VARIABLE == ring_settings.TIMING_VARIABLE
 
 
 def test_threads_that_fork_at_once_leave_the_collection_at_work(tmp_path: Path) -> None:

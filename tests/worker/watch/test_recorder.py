@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.worker.watch.recorders import dumps, entry, fails, has_recorders
-from torchscale.worker.watch import beats, clock
+from torchscale.worker.watch import beats, clock, ring_settings
 from torchscale.worker.watch import recorder as module
 from torchscale.worker.watch.marks import Marks
 from torchscale.worker.watch.recorder import SETTLED, Recorder
@@ -129,7 +129,7 @@ def test_sizes_of_any_number_are_rounded(ring: Ring) -> None:
 def test_a_small_ring_is_enlarged(monkeypatch: pytest.MonkeyPatch, asked: str, kept: str) -> None:
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", asked)
     monkeypatch.delenv("TORCH_NCCL_TRACE_BUFFER_SIZE", raising=False)
-    module.enlarge_ring()
+    ring_settings.enlarge_ring()
 
     assert os.environ["TORCH_FR_BUFFER_SIZE"] == kept
 
@@ -145,7 +145,7 @@ def test_a_ring_is_made_under_the_name_that_torch_knows(
     for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
         monkeypatch.setenv(name, "")  # restored at the end
         monkeypatch.delenv(name)
-    module.enlarge_ring()
+    ring_settings.enlarge_ring()
 
     assert os.environ["TORCH_FR_BUFFER_SIZE"] == "512"
     assert os.environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE") == earlier
@@ -157,7 +157,7 @@ def test_ranks_of_a_launch_have_a_recorder_unless_the_user_decides(
 ) -> None:
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", asked)
     monkeypatch.delenv("TORCH_NCCL_TRACE_BUFFER_SIZE", raising=False)
-    module.ask_for_ring()
+    ring_settings.ask_for_ring()
 
     assert os.environ["TORCH_FR_BUFFER_SIZE"] == kept
 
@@ -165,7 +165,7 @@ def test_ranks_of_a_launch_have_a_recorder_unless_the_user_decides(
 def test_a_size_under_the_earlier_name_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCH_FR_BUFFER_SIZE", raising=False)
     monkeypatch.setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "4000")
-    module.enlarge_ring()
+    ring_settings.enlarge_ring()
 
     assert "TORCH_FR_BUFFER_SIZE" not in os.environ
     assert os.environ["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "4000"
@@ -399,7 +399,7 @@ def test_a_ring_with_lengths_is_larger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_NCCL_ENABLE_TIMING", "true")
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "")
     monkeypatch.delenv("TORCH_NCCL_TRACE_BUFFER_SIZE", raising=False)
-    module.enlarge_ring()
+    ring_settings.enlarge_ring()
 
     assert os.environ["TORCH_FR_BUFFER_SIZE"] == "2000"
 

@@ -38,7 +38,7 @@ beyond it, and cost as much as trained ones: of 20 seeds of ``tiny-moe`` the bus
 0.2 to 13.5 % more, that of four 4 to 27 %."""
 SLOW_SHARE = 0.10
 """How much longer a token takes at the experts of a slow rank: as for other phases of a step that
-contain no communication (:data:`~torchscale.analysis.diagnosis.rules_straggler.QUIET_EXCESS`)."""
+contain no communication (:data:`~torchscale.analysis.diagnosis.undisturbed.QUIET_EXCESS`)."""
 FEW_TOKENS = 0.9
 """Tokens of a rank, over the others' median, below which it is not called slow by what each
 takes."""

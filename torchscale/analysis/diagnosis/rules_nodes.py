@@ -16,12 +16,9 @@ from torchscale.analysis.diagnosis.rule import (
     rule,
     several_ranks,
 )
-from torchscale.analysis.diagnosis.rules_straggler import (
-    COMPUTE_EXCESS,
-    ESTIMATED_FLOOR,
-    straggler,
-)
+from torchscale.analysis.diagnosis.rules_straggler import ESTIMATED_FLOOR, straggler
 from torchscale.analysis.diagnosis.signals import Matrix, SignalOrigin, Signals, SignalSeries
+from torchscale.analysis.diagnosis.undisturbed import COMPUTE_EXCESS
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.util.units import format_seconds
 

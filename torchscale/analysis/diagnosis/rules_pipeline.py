@@ -22,10 +22,9 @@ from torchscale.analysis.diagnosis.rule import (
     several_ranks,
     staged,
 )
-from torchscale.analysis.diagnosis.rules_spells import Spells, judge_spells, slow_spells
+from torchscale.analysis.diagnosis.rules_spells import judge_spells
 from torchscale.analysis.diagnosis.shared import (
     COST_FLOOR,
-    MIN_SAMPLES,
     high_if,
     median_of_others,
     percent,
@@ -35,12 +34,13 @@ from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
     Matrix,
     MicroBatchLengths,
-    SignalOrigin,
     Signals,
     SignalSeries,
     Windows,
 )
 from torchscale.analysis.diagnosis.slow_rank import SlowRank
+from torchscale.analysis.diagnosis.spells import Spells, slow_spells
+from torchscale.analysis.diagnosis.stages import compared_stages, is_forward_only, own_work
 from torchscale.analysis.stats.series import mean_interval
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
@@ -59,14 +59,12 @@ MICRO_BATCH_SPREAD = 0.10
 on they are uneven. Chosen as for ranks and stages."""
 STEADY_SHARE = 0.5
 """Share of the mean excess, in every quarter of the run, as for other stragglers."""
-BLOCKS = 12
-"""Parts of a run that its mean's interval is from."""
 
 
 @rule(FindingKind.STRAGGLER, COMPUTE, EARLIER, where=(several_ranks, staged))
 def slow_peer(signals: Signals, compute: Matrix, earlier: Earlier) -> Judgement:
     """A rank that computes longer than those that hold the same stage."""
-    compared = _compared(signals, compute)
+    compared = compared_stages(signals, compute)
     if isinstance(compared, str):
         return compared
     candidates = [
@@ -86,7 +84,7 @@ def slow_peer(signals: Signals, compute: Matrix, earlier: Earlier) -> Judgement:
     rank = signals.ranks[peer.row]
     if not peer.steady:
         return f"rank {rank} computes longer than the other ranks of its stage, but not steadily"
-    what = "forward pass takes" if _forward_only(signals) else "own compute takes"
+    what = "forward pass takes" if is_forward_only(signals) else "own compute takes"
     peers = ", ".join(str(signals.ranks[row]) for row in peer.stage if row != peer.row)
     return Finding(
         kind=FindingKind.STRAGGLER,
@@ -113,10 +111,10 @@ def slow_peer(signals: Signals, compute: Matrix, earlier: Earlier) -> Judgement:
 def intermittent_peer(signals: Signals, windows: Windows) -> Judgement:
     """A rank that is slower than those that hold the same stage for a while, again and
     again."""
-    compared = _compared(signals, windows.compute)
+    compared = compared_stages(signals, windows.compute)
     if isinstance(compared, str):
         return compared
-    work = _work(signals, windows)
+    work = own_work(signals, windows)
     reasons: list[str] = []
     found: list[Spells] = []
     for stage in compared.stages:
@@ -134,7 +132,7 @@ def intermittent_peer(signals: Signals, windows: Windows) -> Judgement:
 @rule(FindingKind.UNEVEN_STAGES, COMPUTE, where=(several_ranks, staged))
 def uneven_stages(signals: Signals, compute: Matrix) -> Judgement:
     """A stage that computes longer than an even split of the work would have it."""
-    compared = _compared(signals, compute)
+    compared = compared_stages(signals, compute)
     if isinstance(compared, str):
         return compared
     stages, values = compared.stages, compared.samples
@@ -173,7 +171,7 @@ def uneven_stages(signals: Signals, compute: Matrix) -> Judgement:
         f"of the work; an even split would give it {format_percent(1 / len(means), 0)}. All stages "
         "wait for it",
         evidence=(
-            f"compute of a step by stage{' (forward pass)' if _forward_only(signals) else ''}: "
+            f"compute of a step by stage{' (forward pass)' if is_forward_only(signals) else ''}: "
             + ", ".join(
                 f"{number} ({_ranks_text(signals, ranks)}): {format_seconds(float(value))}"
                 for number, (ranks, value) in enumerate(zip(stages, means, strict=True), start=1)
@@ -194,7 +192,7 @@ def uneven_stages(signals: Signals, compute: Matrix) -> Judgement:
 def uneven_micro_batches(signals: Signals, lengths: MicroBatchLengths) -> Judgement:
     """Micro-batches of a step that compute longer than others on all stages, as long sequences
     do."""
-    compared = _compared(signals, signals.compute)
+    compared = compared_stages(signals, signals.compute)
     if isinstance(compared, str):
         return compared
     stages = len(compared.stages)
@@ -255,64 +253,6 @@ def _slowest(values: Matrix, stage: tuple[int, ...]) -> _Peer | None:
     return _Peer(
         stage[row], stage, float(group[row].mean()), typical, mean, half, _is_steady(excess)
     )
-
-
-@dataclass(frozen=True)
-class _Compared:
-    """Ranks that can be compared with each other.
-
-    Attributes:
-        stages: Rows of the ranks of each stage.
-        samples: The time that each rank computes by itself, in at most :data:`BLOCKS` parts of the
-            run; seconds per step.
-    """
-
-    stages: tuple[tuple[int, ...], ...]
-    samples: Matrix
-
-
-def _compared(signals: Signals, compute: Matrix | None) -> _Compared | str:
-    """The ranks of the stages, or why they cannot be compared. ``compute`` is taken where the steps
-    were not recorded one by one."""
-    if signals.stages is None:
-        return (
-            "ranks communicate by sends and receives, as stages of a pipeline do: they hold "
-            "different work; "
-            + (signals.why_no_stages or "which of them hold equal work is not known")
-        )
-    if max(signals.steps, signals.collectives or 0) < MIN_COMPARED:
-        return f"fewer than {MIN_COMPARED} steps or collectives"
-    if signals.origin is SignalOrigin.LAUNCH and signals.windows is None:
-        return (
-            f"fewer than {MIN_COMPARED} steps, or a record without the windows of steps that show "
-            "each rank's compute"
-        )
-    if signals.windows is not None:
-        compute = _work(signals, signals.windows).compute
-    if compute is None or min(BLOCKS, compute.shape[1]) < MIN_SAMPLES:
-        return "too few samples of each rank's compute time"
-    return _Compared(signals.stages, _in_parts(compute))
-
-
-def _forward_only(signals: Signals) -> bool:
-    """Copies of a stage reduce gradients within their last backward pass, as far as a launch can
-    tell."""
-    return signals.origin is SignalOrigin.LAUNCH and any(
-        len(stage) > 1 for stage in signals.stages or ()
-    )
-
-
-def _work(signals: Signals, windows: Windows) -> Windows:
-    """Windows of the time that each rank computes by itself."""
-    if windows.quiet is None or not _forward_only(signals):
-        return Windows(windows.steps, windows.wall, windows.compute)
-    return Windows(windows.steps, windows.wall, windows.quiet)
-
-
-def _in_parts(values: Matrix) -> Matrix:
-    """Samples joined to at most :data:`BLOCKS` parts of the run, each their mean."""
-    parts = np.array_split(np.arange(values.shape[1]), min(BLOCKS, values.shape[1]))
-    return np.stack([values[:, part].mean(axis=1) for part in parts], axis=1)
 
 
 def _is_steady(excess: SignalSeries) -> bool:

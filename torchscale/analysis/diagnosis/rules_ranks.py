@@ -16,7 +16,6 @@ from torchscale.analysis.diagnosis.rule import (
     rule,
     several_ranks,
 )
-from torchscale.analysis.diagnosis.rules_straggler import COMPUTE_EXCESS
 from torchscale.analysis.diagnosis.shared import (
     COST_FLOOR,
     EXPLAINED_SHARE,
@@ -36,6 +35,7 @@ from torchscale.analysis.diagnosis.signals import (
     Signals,
     SignalSeries,
 )
+from torchscale.analysis.diagnosis.undisturbed import COMPUTE_EXCESS
 from torchscale.analysis.stats.series import mean_interval
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds

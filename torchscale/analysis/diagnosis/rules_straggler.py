@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,25 +29,22 @@ from torchscale.analysis.diagnosis.shared import (
     percent,
     seconds_with_interval,
 )
-from torchscale.analysis.diagnosis.signals import (
-    Matrix,
-    SignalOrigin,
-    Signals,
-    SignalSeries,
-)
+from torchscale.analysis.diagnosis.signals import Matrix, SignalOrigin, Signals, SignalSeries
 from torchscale.analysis.diagnosis.slow_rank import SlowRank
+from torchscale.analysis.diagnosis.undisturbed import (
+    APART,
+    COMPUTE_EXCESS,
+    Undisturbed,
+    quiet_evidence,
+    quiet_phases,
+    run_blocks,
+    unsynchronized_evidence,
+    unsynchronized_passes,
+)
 from torchscale.analysis.stats.series import mean_interval
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
-from torchscale.util.units import format_change, format_percent, format_seconds
+from torchscale.util.units import format_percent, format_seconds
 
-COMPUTE_EXCESS = 0.03
-"""How much slower than the others' median a straggler computes (docs/diagnosis.md). On real gloo
-ranks with 2, 5 or 12 ms injected into steps of 32 to 45 ms it names the rank in 26 of 27 runs, and
-no rank in 12 clean ones (docs/tested-on.md)."""
-QUIET_EXCESS = 0.10
-"""How much slower a rank's forward passes and optimizer steps are to confirm by themselves that it
-is a straggler. Chosen above the per cents by which cores of a shared host differ for as long as a
-run lasts: less than that must also show in passes without gradient synchronization."""
 BLAME_FLOOR = 0.5
 """Share of all waiting for which a straggler arrives last, with three ranks. With two the share
 says nothing: one of them is always last."""
@@ -63,9 +59,6 @@ LASTING_SECONDS = 10.0
 """A recording shorter than this may show a passing disturbance only: on a shared host with two
 cores, one of them ran 30 % slower for 2.5 s of 12, and the guest's counters (steal, other
 processes) showed nothing."""
-BLOCKS = 12
-"""Parts that windows of steps are joined to, for the interval of a rank's mean: neighbouring
-windows are not independent, parts of a run are nearly so, and with twelve of them t is 2.2."""
 ESTIMATED_FLOOR = 0.1
 """Share of waits that is an estimate, from which on it is told: less is within their interval."""
 _OWN = {
@@ -75,12 +68,6 @@ _OWN = {
 }
 """What ``Signals.compute`` is, by where the signals are from: a recording's includes host code
 between operators, which its table of ranks has apart."""
-_APART = {
-    SignalOrigin.LAUNCH: "without gradient synchronization",
-    SignalOrigin.JOB: "while no collective is under way",
-    SignalOrigin.TRACE: "while no collective transfers",
-}
-"""When a rank's compute is undisturbed by communication, by where the signals are from."""
 
 
 @rule(FindingKind.STRAGGLER, COMPUTE, WAIT, BLAME, EARLIER, where=(several_ranks, not_staged))
@@ -115,7 +102,8 @@ def straggler(
     waited_for = cost >= COST_FLOOR * signals.step_seconds and to_blame
     if not slow or not waited_for or _is_explained(signals, mean, cost, late_data):
         return None
-    quiet, unsynchronized = _quiet(signals, row, mean / typical), _unsynchronized(signals, row)
+    quiet = quiet_phases(signals, row, mean / typical)
+    unsynchronized = unsynchronized_passes(signals, row)
     if (doubt := _doubt(signals, row, excess, quiet, unsynchronized)) is not None:
         return doubt
     rank = signals.ranks[row]
@@ -135,8 +123,8 @@ def straggler(
         summary=summary,
         evidence=(
             excess_evidence,
-            *_quiet_evidence(signals, quiet),
-            *_unsynchronized_evidence(signals, unsynchronized),
+            *quiet_evidence(signals, quiet),
+            *unsynchronized_evidence(signals, unsynchronized),
             *_host_evidence(signals, row, mean),
         ),
         advice=slow_rank.advice(signals, "the others'") + _record_again(signals),
@@ -206,7 +194,7 @@ def _own_samples(signals: Signals, compute: Matrix) -> tuple[Matrix, SignalSerie
     where there are windows."""
     if signals.windows is None:
         return compute, signals.mean(compute)
-    blocks = _blocks(signals.windows.compute, signals.windows.steps)
+    blocks = run_blocks(signals.windows.compute, signals.windows.steps)
     return blocks, np.asarray(blocks.mean(axis=1))
 
 
@@ -248,20 +236,12 @@ def _paused(signals: Signals, row: int) -> float:
     return pauses.seconds_per_step * pauses.count[row] / max(pauses.count)
 
 
-def _blocks(values: Matrix, steps: SignalSeries) -> Matrix:
-    """Windows of steps as at most :data:`BLOCKS` parts of a run, each the mean over its steps."""
-    parts = np.array_split(np.arange(values.shape[1]), min(BLOCKS, values.shape[1]))
-    return np.stack(
-        [np.average(values[:, part], axis=1, weights=steps[part]) for part in parts], axis=1
-    )
-
-
 def _doubt(
     signals: Signals,
     row: int,
     excess: SignalSeries,
-    quiet: _Undisturbed | None,
-    unsynchronized: _Undisturbed | None,
+    quiet: Undisturbed | None,
+    unsynchronized: Undisturbed | None,
 ) -> str | None:
     """Why a rank that is slower in its steps, by ``excess``, is not called a straggler all the
     same."""
@@ -281,7 +261,7 @@ def _doubt(
     if unsynchronized is not None and not unsynchronized.slower and not slower_in_phases:
         return (
             f"rank {rank} is {format_seconds(mean)} a step slower in training, but not "
-            f"{_APART[signals.origin]} ({format_seconds(unsynchronized.mine)} against "
+            f"{APART[signals.origin]} ({format_seconds(unsynchronized.mine)} against "
             f"{format_seconds(unsynchronized.others)})"
         )
     if unsynchronized is None and quiet is not None and not quiet.slower:
@@ -290,25 +270,6 @@ def _doubt(
             "optimizer"
         )
     return explained_by_processes(signals, row, mean)
-
-
-def _quiet_evidence(signals: Signals, quiet: _Undisturbed | None) -> list[str]:
-    if quiet is None or not quiet.slower or signals.origin is SignalOrigin.TRACE:
-        return []
-    where = "forward pass and optimizer, while no gradient is in transfer"
-    if signals.origin is SignalOrigin.JOB:
-        where = _APART[SignalOrigin.JOB]
-    return [f"{where}: {format_seconds(quiet.mine)} against {format_seconds(quiet.others)} a step"]
-
-
-def _unsynchronized_evidence(signals: Signals, unsynchronized: _Undisturbed | None) -> list[str]:
-    if unsynchronized is None or not unsynchronized.slower:
-        return []
-    excess = unsynchronized.mine / unsynchronized.others - 1
-    return [
-        f"{_APART[signals.origin]} {format_seconds(unsynchronized.mine)} against "
-        f"{format_seconds(unsynchronized.others)} a step ({format_change(excess)})"
-    ]
 
 
 def _host_evidence(signals: Signals, row: int, excess: float) -> list[str]:
@@ -321,59 +282,3 @@ def _host_evidence(signals: Signals, row: int, excess: float) -> list[str]:
     if signals.on_device:
         where = "with the device waiting for the host"
     return [f"{format_seconds(host)} of it are spent {where}"]
-
-
-@dataclass(frozen=True)
-class _Undisturbed:
-    """A rank's compute that communication does not disturb, against the median of the others'.
-    ``slower``: by enough to confirm a straggler, and beyond noise."""
-
-    mine: float
-    others: float
-    slower: bool
-
-
-def _quiet(signals: Signals, row: int, relative: float) -> _Undisturbed | None:
-    """Compare a rank with the others in the phases of all steps in which nothing is in transfer. A
-    rank that is slower as a whole is slower there by the same share (``relative``), one that has
-    extra work there by more: by half of that share at least, and by 10 %."""
-    windows = signals.windows
-    if windows is None or windows.quiet is None or len(windows) < MIN_SAMPLES:
-        return None
-    blocks = _blocks(windows.quiet, windows.steps)
-    others = median_of_others(blocks, row)
-    mean, half = mean_interval((blocks[row] - others).tolist())
-    typical = float(others.mean())
-    enough = mean >= max(QUIET_EXCESS, EXPLAINED_SHARE * relative) * typical
-    return _Undisturbed(
-        float(blocks[row].mean()), typical, enough and half is not None and mean > half
-    )
-
-
-def _unsynchronized(signals: Signals, row: int) -> _Undisturbed | None:
-    """Compare a rank with the others in compute that communication does not disturb. Medians are
-    compared: one pass that something interrupted is one of twelve, and would widen an interval of
-    the mean beyond what is looked for."""
-    series_by_rank = signals.unsynchronized
-    if series_by_rank is None or any(len(series) < MIN_SAMPLES for series in series_by_rank):
-        return None
-    medians = [float(np.median(series)) for series in series_by_rank]
-    others = float(np.median(np.delete(medians, row)))
-    least = [
-        _least_shift(series_by_rank[row], series)
-        for index, series in enumerate(series_by_rank)
-        if index != row
-    ]
-    slower = float(np.median(least)) > 0 and medians[row] - others >= COMPUTE_EXCESS * others
-    return _Undisturbed(medians[row], others, slower)
-
-
-def _least_shift(mine: SignalSeries, theirs: SignalSeries) -> float:
-    """The least time by which ``mine`` are longer: the lower end of the 95 % interval of the shift
-    between two samples (Hodges and Lehmann's, from the normal approximation of Mann and Whitney's
-    test), which no outlier moves."""
-    first, second = len(mine), len(theirs)
-    place = max(
-        0, int(first * second / 2 - 1.96 * math.sqrt(first * second * (first + second + 1) / 12))
-    )
-    return float(np.partition(np.subtract.outer(mine, theirs).ravel(), place)[place])

@@ -10,6 +10,7 @@ from torchscale.analysis.summary.facts import CellFacts, LaunchConditions, cell_
 from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
 from torchscale.analysis.training.cell_diagnosis import diagnose_cell
 from torchscale.analysis.training.contention import delay_bounds, fixed_work
+from torchscale.analysis.training.figures import step_seconds, training_figures
 from torchscale.analysis.training.flags import (
     Flag,
     bounded_share,
@@ -19,7 +20,7 @@ from torchscale.analysis.training.flags import (
 from torchscale.analysis.training.pooling import pool_signals
 from torchscale.analysis.training.signals import launch_signals
 from torchscale.analysis.training.step_parts import step_parts
-from torchscale.analysis.training.summary import TrainingSummary, step_seconds, training_figures
+from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.analysis.training.telemetry import joules
 from torchscale.analysis.training.throughput import (
     samples_per_second,

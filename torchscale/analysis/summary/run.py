@@ -26,10 +26,10 @@ from torchscale.analysis.training.decomposition import decompose
 from torchscale.analysis.training.roofline import MeanStepTimes, compute_figures, find_peak
 from torchscale.analysis.training.scaling import efficiencies
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.config.machine_sections import HardwareSettings
+from torchscale.config.sections.machine import HardwareSettings
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.training import TrainingCell, model_key
-from torchscale.schema.exports.report import Compute, Decomposition, Parts
+from torchscale.schema.exports.training import Compute, Decomposition, Parts
 from torchscale.schema.launch.rank import FlopCount
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.experiment_file import ExperimentFile

@@ -3,9 +3,9 @@ unavoidable."""
 
 from __future__ import annotations
 
-from torchscale.config.strategy import PipelineBase
+from torchscale.config.strategies.model_parallel import PipelineBase
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.exports.report import Bubble
+from torchscale.schema.exports.training import Bubble
 
 
 def computed_bubble(cell: TrainingCell) -> float | None:

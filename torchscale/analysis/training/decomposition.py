@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from torchscale.analysis.diagnosis.signals import Signals
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.exports.report import Decomposition, Parts
+from torchscale.schema.exports.training import Decomposition, Parts
 
 UNEXPLAINED_LIMIT = 0.05
 """Share of a step: about twice the noise from launch to launch (2 to 3 %), since two cells are

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.exports.report import DocumentFigures
+from torchscale.schema.exports.training import DocumentFigures
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.util.optional import complete
 

@@ -9,7 +9,7 @@ from torchscale.catalog.devices import find_device
 from torchscale.config.choices import PeakType, Precision
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.exports.machine import HardwareFigures
-from torchscale.schema.exports.report import Bound, Compute, Peak
+from torchscale.schema.exports.training import Bound, Compute, Peak
 from torchscale.schema.launch.rank import FlopCount
 
 FAR_BELOW_ROOF = 3.0

@@ -34,7 +34,7 @@ from torchscale.analysis.training.expert_load import (
 )
 from torchscale.analysis.training.flags import other_processes_shares
 from torchscale.analysis.training.throughput import mean_step_seconds
-from torchscale.config.strategy import PipelineBase
+from torchscale.config.strategies.model_parallel import PipelineBase
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.signals import LinkSample, RankSignals, SignalDigest, StepWindows

@@ -33,7 +33,8 @@ from torchscale.store.lock import locked_folder
 from torchscale.util.files import atomic_write_text, make_directory, read_bounded, remove_tree
 from torchscale.util.git import without_repository
 from torchscale.util.interpreter import installed_program, interpreter, module_command
-from torchscale.util.processes.subprocesses import Finished, inherited_environment, run_bounded
+from torchscale.util.processes.bounded import Finished, run_bounded
+from torchscale.util.processes.subprocesses import inherited_environment
 from torchscale.util.redaction import redact_text
 from torchscale.util.text import one_line
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torchscale.analysis.exchanges.steps import JobSteps
-from torchscale.config.sections import BenchmarkSettings
+from torchscale.config.sections.benchmark import BenchmarkSettings
 from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.job.run import watching_environment

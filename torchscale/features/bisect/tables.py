@@ -10,17 +10,10 @@ from torchscale.features.bisect.export_schema import (
     EnvironmentExport,
     ExpectedExport,
 )
-from torchscale.report.document import (
-    Block,
-    Column,
-    Document,
-    Paragraph,
-    Section,
-    Table,
-    TableValue,
-    text_value,
-)
+from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document
+from torchscale.report.table import Column, Table
+from torchscale.report.values import TableValue, text_value
 from torchscale.util.interval_text import format_interval, with_interval
 from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
 

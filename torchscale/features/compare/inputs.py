@@ -18,8 +18,8 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.run.result_set import ResultSet
+from torchscale.store.cell_files import read_cell
 from torchscale.store.json_files import DamagedFileError, UnreadableFileError, read_model
-from torchscale.store.run_folder import read_cell
 from torchscale.util.files import read_bounded
 
 _MAX_BYTES = 64 * 2**20

@@ -15,7 +15,7 @@ from pathlib import Path
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import ExportTarget
 from torchscale.config.experiment import Experiment
-from torchscale.config.export_section import AUTO
+from torchscale.config.sections.export import AUTO
 from torchscale.errors import TorchscaleError, UsageError
 from torchscale.features.export.export import text_exporter
 from torchscale.launch.control import StopRequest
@@ -24,7 +24,7 @@ from torchscale.report.figures.figure import ExportedRun
 from torchscale.report.figures.run import exported_run
 from torchscale.util.files import atomic_write_text, read_bounded
 from torchscale.util.interpreter import module_command
-from torchscale.util.processes.subprocesses import run_bounded
+from torchscale.util.processes.bounded import run_bounded
 
 _SHARE = 0.05
 """Share of the time of a sweep that an exporter may take, so that exporting a large run after each

@@ -7,8 +7,9 @@ from torchscale.config.arguments import DEFAULT_BATCH_SIZE
 from torchscale.config.load import config_problems, load_experiment_from
 from torchscale.config.messages import dotted_keys
 from torchscale.config.script import ScriptChoice
-from torchscale.config.sections import ModelChoice
-from torchscale.config.strategy import StrategyBase, strategy_label
+from torchscale.config.sections.models import ModelChoice
+from torchscale.config.strategies.base import StrategyBase
+from torchscale.config.strategy import strategy_label
 from torchscale.config.translate import Translation, value_of
 from torchscale.config.yaml_reader import Data, KeyPath, format_path
 from torchscale.features.imports.names import PLACEHOLDER_MODEL

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torchscale.catalog.models import InputKind, find_model
+from torchscale.catalog.model_facts import InputKind
+from torchscale.catalog.models import find_model
 from torchscale.config.messages import unknown_model
 from torchscale.config.translate import Translation
 from torchscale.config.yaml_reader import Data

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from torchscale.analysis.diagnosis.shared import COST_FLOOR
-from torchscale.report.document import (
-    Bullets,
-    Document,
-    LostTime,
-    Overview,
-    Paragraph,
-    Section,
-    shortened,
-)
+from torchscale.report.document import Bullets, Document, LostTime, Overview, Paragraph, Section
 from torchscale.report.profile_blocks import operation_tables, profile_blocks
 from torchscale.report.sections.diagnosis import abstention_blocks
 from torchscale.report.sections.first_screen.recorded import (
@@ -20,6 +12,7 @@ from torchscale.report.sections.first_screen.recorded import (
     recorded_statuses,
 )
 from torchscale.report.text.findings import confidence_text, cost_words, finding_title
+from torchscale.report.values import shortened
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Diagnosis, Finding
 from torchscale.util.words import plural, sentence

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchscale.errors import MachineError
-from torchscale.util.processes.subprocesses import run_bounded
+from torchscale.util.processes.bounded import run_bounded
 
 _PROBE = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 1)"
 _PROBE_SECONDS = 120.0

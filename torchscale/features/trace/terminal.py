@@ -9,17 +9,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from torchscale.config.choices import ProfileTarget
-from torchscale.report.document import (
-    Block,
-    Column,
-    Document,
-    Paragraph,
-    Section,
-    Table,
-    TableValue,
-    only_if,
-    optional_value,
-)
+from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_blocks, print_document
 from torchscale.report.profile_blocks import (
     collectives_table,
@@ -27,9 +17,11 @@ from torchscale.report.profile_blocks import (
     prediction_tables,
     rank_tables,
 )
+from torchscale.report.table import Column, Table
 from torchscale.report.text.findings import finding_text, not_judged
 from torchscale.report.text.profile import MIN_GAIN_PERCENT, stall_line, what_if_line
 from torchscale.report.text.rank_table import shown_ranks
+from torchscale.report.values import TableValue, only_if, optional_value
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Finding
 from torchscale.util.units import format_byte_rate, format_bytes

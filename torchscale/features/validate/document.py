@@ -7,18 +7,9 @@ from types import MappingProxyType
 
 from torchscale.features.validate.acceptance.judge import is_suspected, undisturbed
 from torchscale.features.validate.acceptance.verdict import figure_text, limit_text
-from torchscale.report.document import (
-    Column,
-    Document,
-    Paragraph,
-    Section,
-    Table,
-    TableValue,
-    Tone,
-    only_if,
-    shortened,
-    text_value,
-)
+from torchscale.report.document import Document, Paragraph, Section
+from torchscale.report.table import Column, Table
+from torchscale.report.values import TableValue, Tone, only_if, shortened, text_value
 from torchscale.schema.node.acceptance import FigureStatus, JudgedFigure
 from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.validation import Disposition, PartVerdict, Validation

@@ -10,13 +10,9 @@ from rich.console import Console
 from torchscale.features.validate.acceptance.verdict import GROUP
 from torchscale.features.validate.bundle_schema import BundleCheck
 from torchscale.features.validate.document import checks_table, parts_table
-from torchscale.report.document import (
-    Block,
-    Paragraph,
-    Tone,
-    only_if,
-)
+from torchscale.report.document import Block, Paragraph
 from torchscale.report.formats.console import print_blocks, print_line
+from torchscale.report.values import Tone, only_if
 from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.validation import Disposition, PartVerdict, Validation
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchscale.features.watch.text import headline, time_rows
-from torchscale.report.document import Block, Column, Paragraph, Table, TableValue, shortened
+from torchscale.report.document import Block, Paragraph
+from torchscale.report.table import Column, Table
+from torchscale.report.values import TableValue, shortened
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 from torchscale.util.units import format_percent, format_seconds
 

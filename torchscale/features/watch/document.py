@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchscale.features.watch.blocks import watched_blocks
-from torchscale.report.document import (
-    Column,
-    Document,
-    Section,
-    Table,
-    TableValue,
-    optional_text,
-)
+from torchscale.report.document import Document, Section
 from torchscale.report.figures.figure import Figure
+from torchscale.report.table import Column, Table
+from torchscale.report.values import TableValue, optional_text
 from torchscale.schema.watch.report import JobState, JobTime, WatchedRank, WatchReport
 from torchscale.util.text import program_name
 from torchscale.util.units import format_bytes, format_percent, format_seconds

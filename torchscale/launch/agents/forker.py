@@ -11,8 +11,9 @@ from pathlib import Path
 
 from torchscale.config.choices import DeviceKind
 from torchscale.util.interpreter import module_command
+from torchscale.util.processes.bounded import unnamed_file
 from torchscale.util.processes.doorbell import Doorbell
-from torchscale.util.processes.subprocesses import ManagedProcess, unnamed_file
+from torchscale.util.processes.subprocesses import ManagedProcess
 
 _MODULE = "torchscale.worker.launcher.elastic_launcher"
 _MOST_PRINTED = 8192

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from torchscale.config.choices import CellKind, DeviceKind
 from torchscale.config.experiment import Experiment
 from torchscale.door import Slot
-from torchscale.plan.obstacles import ExecutionTarget
+from torchscale.plan.execution_target import ExecutionTarget
 from torchscale.schema.cells.kinds import AnyCell
 
 C = TypeVar("C")

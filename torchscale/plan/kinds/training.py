@@ -9,10 +9,11 @@ from torchscale.catalog.models import find_model
 from torchscale.config.choices import DeviceKind
 from torchscale.config.experiment import Experiment
 from torchscale.config.script import BATCH, PRECISION, ScriptChoice
-from torchscale.config.sections import ModelChoice
+from torchscale.config.sections.models import ModelChoice
 from torchscale.config.strategy import OwnStrategy, strategy_label
+from torchscale.plan.execution_target import ExecutionTarget, too_few_devices
 from torchscale.plan.kinds import START_SECONDS, PlanRow
-from torchscale.plan.obstacles import ExecutionTarget, too_few_devices, training_obstacle
+from torchscale.plan.obstacles import training_obstacle
 from torchscale.schema.cells.script import OWN, Script
 from torchscale.schema.cells.training import Loader, Measurement, SampleLengths, TrainingCell
 

@@ -27,9 +27,9 @@ from torchscale.report.text.figures import (
     THROUGHPUT_PER_DEVICE,
     TOKENS,
     UTILIZATION,
-    Quantity,
 )
-from torchscale.schema.exports.report import Compute
+from torchscale.report.text.quantity import Quantity
+from torchscale.schema.exports.training import Compute
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.util.interval_text import finite
 

@@ -10,7 +10,6 @@ from torchscale.report.document import (
     Block,
     Bullets,
     ChartGrid,
-    Column,
     Details,
     Document,
     Failure,
@@ -19,12 +18,11 @@ from torchscale.report.document import (
     Paragraph,
     QuestionAnswer,
     Section,
-    Table,
-    TableValue,
-    Tone,
 )
 from torchscale.report.formats.console_table import TableOnConsole
 from torchscale.report.formats.console_text import STYLES, say, verbatim
+from torchscale.report.table import Column, Table
+from torchscale.report.values import TableValue, Tone
 
 MAX_ROWS = 60
 """Rows of a table of a document, which other formats have whole: about two screens."""

@@ -14,7 +14,6 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from torchscale.report.document import DASH, Column, Table, TableValue
 from torchscale.report.formats.console_text import (
     STYLES,
     plain_text,
@@ -22,6 +21,8 @@ from torchscale.report.formats.console_text import (
     words_of,
     wrapped,
 )
+from torchscale.report.table import Column, Table
+from torchscale.report.values import DASH, TableValue
 
 _LEAST_TEXT = 16
 """Columns of a text that is broken into lines; in fewer it would be a strip of single words."""

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from torchscale.report.document import Tone
+from torchscale.report.values import Tone
 from torchscale.util.text import strip_control
 
 STYLES: Mapping[Tone, str] = MappingProxyType(

@@ -13,20 +13,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from torchscale.report.charts import AnyChart, Chart, StackedChart, TimelineChart
-from torchscale.report.document import (
-    DASH,
-    Bullets,
-    ChartGrid,
-    Details,
-    Document,
-    Paragraph,
-    Section,
-    Table,
-    TableValue,
-    Tone,
-)
-from torchscale.report.formats.chart_helper import Drawing, chart_helper
-from torchscale.report.formats.chart_screen import ScreenChart, screen_width, script_json
+from torchscale.report.document import Bullets, ChartGrid, Details, Document, Paragraph, Section
+from torchscale.report.formats.charts.chart_helper import Drawing, chart_helper
+from torchscale.report.formats.charts.chart_screen import ScreenChart, screen_width, script_json
+from torchscale.report.table import Table
+from torchscale.report.values import DASH, TableValue, Tone
 from torchscale.util.gc import gc_paused
 from torchscale.util.text import strip_control
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 
 from torchscale.report.document import (
-    MAX_PAPER_ROWS,
     Block,
     Bullets,
     ChartGrid,
@@ -15,9 +14,9 @@ from torchscale.report.document import (
     KeyFigure,
     LostTime,
     Paragraph,
-    Table,
-    only_if,
 )
+from torchscale.report.table import MAX_PAPER_ROWS, Table
+from torchscale.report.values import only_if
 from torchscale.util.text import strip_control
 from torchscale.util.words import in_brackets
 

@@ -7,17 +7,14 @@ from html import escape
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import Column, Table, TableValue, shortened
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.first_screen.headline import headline
-from torchscale.report.text.figures import (
-    STEP_MEAN,
-    THROUGHPUT,
-    efficiency_value,
-    state_value,
-)
+from torchscale.report.table import Column, Table
+from torchscale.report.text.cell_values import efficiency_value, state_value
+from torchscale.report.text.figures import STEP_MEAN, THROUGHPUT
 from torchscale.report.text.labels import identity_values
 from torchscale.report.text.run_labels import identity_columns
+from torchscale.report.values import TableValue, shortened
 from torchscale.util.words import plural
 
 _MOST_ROWS = 20

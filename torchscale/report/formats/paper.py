@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from torchscale.report.document import MAX_PAPER_COLUMNS, MAX_PAPER_ROWS, Column, Table
+from torchscale.report.table import MAX_PAPER_COLUMNS, MAX_PAPER_ROWS, Column, Table
 
 _PAGE = 521.0
 """Width of A4 between its margins of 13 mm, points."""

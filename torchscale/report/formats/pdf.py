@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from torchscale.errors import MachineError
 from torchscale.report.charts import AnyChart
-from torchscale.report.document import MAX_PAPER_ROWS, Document
-from torchscale.report.formats.chart_svg import chart_svg, chart_width
+from torchscale.report.document import Document
+from torchscale.report.formats.charts.chart_svg import chart_svg, chart_width
 from torchscale.report.formats.html import (
     block_kind,
     section_groups,
@@ -15,6 +15,7 @@ from torchscale.report.formats.html import (
     unbroken_units,
 )
 from torchscale.report.formats.paper import breakable, paper_tables
+from torchscale.report.table import MAX_PAPER_ROWS
 
 
 def render_pdf(document: Document) -> bytes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from torchscale.analysis.summary.run import summarize_any
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
-from torchscale.report.document import only_if
 from torchscale.report.figures.figure import Figure
 from torchscale.report.figures.training import training_figures
 from torchscale.report.formats.columns import ColumnValue, cell_row
-from torchscale.report.text.figures import throughput_text
+from torchscale.report.text.cell_values import throughput_text
 from torchscale.report.text.labels import batch_label
+from torchscale.report.values import only_if
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord

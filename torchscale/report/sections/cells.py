@@ -7,34 +7,26 @@ from collections.abc import Sequence
 from torchscale.analysis.summary.machine import MachineSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import (
-    Block,
-    Bullets,
-    Paragraph,
-    ReportPart,
-    Section,
-    Table,
-    TableValue,
-    caution_where,
-    only_if,
-    shortened,
+from torchscale.report.document import Block, Bullets, Paragraph, ReportPart, Section
+from torchscale.report.sections.first_screen.recorded import profiled_only
+from torchscale.report.table import ColumnOf, Table, table_of
+from torchscale.report.text.cell_values import (
+    efficiency_value,
+    memory_quantity,
+    state_tone,
+    state_value,
 )
-from torchscale.report.sections.first_screen.status import profiled_only
-from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.figures import (
     PADDING,
     STEP_MEAN,
     THROUGHPUT,
     THROUGHPUT_PER_DEVICE,
     TOKENS,
-    efficiency_value,
-    memory_quantity,
-    state_tone,
-    state_value,
 )
 from torchscale.report.text.labels import variants
 from torchscale.report.text.measurement import flag_text
 from torchscale.report.text.run_labels import identity_of
+from torchscale.report.values import TableValue, caution_where, only_if, shortened
 from torchscale.schema.state import State
 from torchscale.util.units import format_rate
 from torchscale.util.words import format_range

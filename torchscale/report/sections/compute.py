@@ -9,22 +9,13 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.roofline import FAR_BELOW_ROOF
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.charts import Chart, ChartSeries
-from torchscale.report.document import (
-    Block,
-    Bullets,
-    ChartGrid,
-    Paragraph,
-    ReportPart,
-    Section,
-    Table,
-    TableValue,
-    shortened,
-)
-from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.document import Block, Bullets, ChartGrid, Paragraph, ReportPart, Section
+from torchscale.report.table import ColumnOf, Table, table_of
 from torchscale.report.text.labels import panel_title
 from torchscale.report.text.run_labels import identity_of
+from torchscale.report.values import TableValue, shortened
 from torchscale.schema.exports.machine import CopyRate, HardwareFigures, MatmulRates
-from torchscale.schema.exports.report import Compute
+from torchscale.schema.exports.training import Compute
 from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate
 from torchscale.util.words import format_range, plural
 

@@ -7,21 +7,7 @@ from collections.abc import Sequence
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import (
-    DASH,
-    Block,
-    Column,
-    Details,
-    LostTime,
-    Paragraph,
-    ReportPart,
-    Section,
-    Table,
-    TableValue,
-    Tone,
-    shortened,
-    text_value,
-)
+from torchscale.report.document import Block, Details, LostTime, Paragraph, ReportPart, Section
 from torchscale.report.sections.first_screen.causes import (
     CauseGroup,
     CostlyCell,
@@ -29,10 +15,11 @@ from torchscale.report.sections.first_screen.causes import (
     causes,
     top_groups,
 )
-from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.table import Column, ColumnOf, Table, table_of
 from torchscale.report.text.findings import confidence_text, not_judged
 from torchscale.report.text.labels import cell_label, identity_values
 from torchscale.report.text.run_labels import identity_columns
+from torchscale.report.values import DASH, TableValue, Tone, shortened, text_value
 from torchscale.schema.profiles.finding import Confidence, Diagnosis
 from torchscale.util.units import format_percent, format_seconds
 from torchscale.util.words import by_count, capped, format_range, listed, plural

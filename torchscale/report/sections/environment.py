@@ -9,20 +9,11 @@ from datetime import datetime
 from torchscale.analysis.summary.conditions import MeasuredSession, over_sessions, session_facts
 from torchscale.analysis.summary.facts import Node
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.report.document import (
-    DASH,
-    Block,
-    Column,
-    Paragraph,
-    ReportPart,
-    Section,
-    Table,
-    TableValue,
-    shortened,
-)
-from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.document import Block, Paragraph, ReportPart, Section
+from torchscale.report.table import Column, ColumnOf, Table, table_of
 from torchscale.report.text.run_labels import device_names, run_period
 from torchscale.report.text.times import format_minute
+from torchscale.report.values import DASH, TableValue, shortened
 from torchscale.util.units import format_seconds
 from torchscale.util.words import listed
 

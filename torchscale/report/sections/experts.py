@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.report.document import (
-    Paragraph,
-    ReportPart,
-    Section,
-    TableValue,
-)
+from torchscale.report.document import Paragraph, ReportPart, Section
 from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.run_labels import identity_of
+from torchscale.report.values import TableValue
 from torchscale.schema.exports.experts import ExpertFigures
 from torchscale.util.units import format_percent
 from torchscale.util.words import format_range

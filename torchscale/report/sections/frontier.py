@@ -8,9 +8,9 @@ from dataclasses import replace
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.charts import Chart, ChartSeries, chart_name
-from torchscale.report.document import Block, ChartGrid, Paragraph, ReportPart, Section, Table
+from torchscale.report.document import Block, ChartGrid, Paragraph, ReportPart, Section
 from torchscale.report.sections.selection import MAX_LINES, MAX_PANELS, spread_out
-from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.table import ColumnOf, Table, table_of
 from torchscale.report.text.labels import panel_title
 from torchscale.report.text.run_labels import device_noun
 from torchscale.schema.cells.training import TrainingCell

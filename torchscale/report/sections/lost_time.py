@@ -9,21 +9,14 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.decomposition import UNEXPLAINED_LIMIT
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.charts import BarLayer, StackedChart, chart_name
-from torchscale.report.document import (
-    Block,
-    ChartGrid,
-    Column,
-    Paragraph,
-    ReportPart,
-    Section,
-    Table,
-    TableValue,
-    shortened,
-)
+from torchscale.report.document import Block, ChartGrid, Paragraph, ReportPart, Section
 from torchscale.report.sections.selection import MAX_PANELS
-from torchscale.report.text.figures import LOST_PARTS, STEP_MEAN
+from torchscale.report.table import Column, Table
+from torchscale.report.text.figures import STEP_MEAN
 from torchscale.report.text.labels import batch_label, identity_values, panel_title
+from torchscale.report.text.lost_parts import LOST_PARTS
 from torchscale.report.text.run_labels import device_noun, identity_columns, panels
+from torchscale.report.values import TableValue, shortened
 from torchscale.util.units import format_percent, format_seconds
 
 _DRAWN_SHARE = 0.001

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.flags import Flag
-from torchscale.report.document import (
-    Bullets,
-    ReportPart,
-    Section,
-    only_if,
-)
+from torchscale.report.document import Bullets, ReportPart, Section
 from torchscale.report.text.measurement import endings, stop_rule, warmup_rule
+from torchscale.report.values import only_if
 
 
 def method_section(summary: RunSummary) -> Section:

@@ -6,13 +6,12 @@ from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
-from torchscale.report.document import DASH, only_if, shortened
 from torchscale.report.kinds import report_kind
+from torchscale.report.text.cell_values import efficiency_value, memory_quantity, state_value
 from torchscale.report.text.figures import (
     COMPILING,
     COMPUTE,
     ENERGY,
-    LOST_PARTS,
     PADDING,
     PHASES,
     QUANTILES,
@@ -21,13 +20,12 @@ from torchscale.report.text.figures import (
     THROUGHPUT_PER_DEVICE,
     TOKENS,
     UTILIZATION,
-    efficiency_value,
-    memory_quantity,
-    state_value,
 )
 from torchscale.report.text.findings import finding_text
 from torchscale.report.text.labels import batch_label
+from torchscale.report.text.lost_parts import LOST_PARTS
 from torchscale.report.text.run_labels import device_names, device_noun
+from torchscale.report.values import DASH, only_if, shortened
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.util.units import format_flops

@@ -9,14 +9,9 @@ import yaml
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.dump import changed_content
 from torchscale.config.experiment import Experiment
-from torchscale.config.sections import PRESETS
-from torchscale.report.document import (
-    MAX_BLOCK,
-    Paragraph,
-    ReportPart,
-    Section,
-    shortened,
-)
+from torchscale.config.sections.benchmark import PRESETS
+from torchscale.report.document import MAX_BLOCK, Paragraph, ReportPart, Section
+from torchscale.report.values import shortened
 
 
 def reproduce_section(summary: RunSummary) -> Section:

@@ -9,20 +9,13 @@ from torchscale.analysis.summary.machine import MemorySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import Figures, TrainingSummary
 from torchscale.report.charts import BarLayer, StackedChart
-from torchscale.report.document import (
-    Block,
-    Bullets,
-    ChartGrid,
-    Paragraph,
-    ReportPart,
-    Section,
-    only_if,
-    shortened,
-)
+from torchscale.report.document import Block, Bullets, ChartGrid, Paragraph, ReportPart, Section
 from torchscale.report.table import ColumnOf, table_of
-from torchscale.report.text.figures import ENERGY, SAMPLES_PER_JOULE, Quantity
+from torchscale.report.text.figures import ENERGY, SAMPLES_PER_JOULE
 from torchscale.report.text.labels import batch_label, short_title
+from torchscale.report.text.quantity import Quantity
 from torchscale.report.text.run_labels import identity_of
+from torchscale.report.values import only_if, shortened
 from torchscale.schema.cells.memory import MemoryParts, MemoryRank
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry

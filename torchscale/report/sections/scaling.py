@@ -5,23 +5,16 @@ from __future__ import annotations
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.scaling import EXCELLENT, GOOD
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import (
-    DASH,
-    Block,
-    ChartGrid,
-    Column,
-    Paragraph,
-    ReportPart,
-    Section,
-    Table,
-)
+from torchscale.report.document import Block, ChartGrid, Paragraph, ReportPart, Section
 from torchscale.report.sections.charts import efficiency_charts, throughput_charts
 from torchscale.report.sections.first_screen.first_chart import shows_every_series
 from torchscale.report.sections.first_screen.headline import at_largest_count
 from torchscale.report.sections.selection import selection_note
-from torchscale.report.text.figures import efficiency_value
+from torchscale.report.table import Column, Table
+from torchscale.report.text.cell_values import efficiency_value
 from torchscale.report.text.labels import identity_values
 from torchscale.report.text.run_labels import device_noun, identity_columns, nodes_of
+from torchscale.report.values import DASH
 from torchscale.util.units import format_percent
 from torchscale.util.words import format_range
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import only_if
 from torchscale.report.text.run_labels import panels
+from torchscale.report.values import only_if
 
 MAX_PANELS = 12
 """About two screens of charts, or three pages on paper; more would push the tables out of sight."""

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import (
-    ChartGrid,
-    Paragraph,
-    ReportPart,
-    Section,
-    only_if,
-)
+from torchscale.report.document import ChartGrid, Paragraph, ReportPart, Section
 from torchscale.report.sections.charts import distribution_charts
 from torchscale.report.sections.workloads import bubble_values
 from torchscale.report.table import ColumnOf, table_of
-from torchscale.report.text.figures import (
-    COMPILING,
-    COMPUTE,
-    PHASES,
-    QUANTILES,
-    STEP_MEAN,
-)
+from torchscale.report.text.figures import COMPILING, COMPUTE, PHASES, QUANTILES, STEP_MEAN
 from torchscale.report.text.run_labels import identity_of
+from torchscale.report.values import only_if
 from torchscale.util.words import format_range
 
 

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import (
-    Paragraph,
-    ReportPart,
-    Section,
-    TableValue,
-    optional_text,
-    shortened,
-)
+from torchscale.report.document import Paragraph, ReportPart, Section
 from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.labels import cell_label
+from torchscale.report.values import TableValue, optional_text, shortened
 from torchscale.schema.launch.rank import DataUse
 from torchscale.util.units import format_bytes, format_percent, format_seconds
 from torchscale.util.words import plural

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from torchscale.report.document import Column, Table, TableValue
+from torchscale.report.table import Column, Table
+from torchscale.report.values import TableValue
 from torchscale.util.units import format_byte_rate, format_flops
 
 Value = str | int | float | Mapping[str, float] | None

@@ -16,10 +16,10 @@ from rich.text import Text
 
 from torchscale.analysis.kinds import AnySummary
 from torchscale.config.choices import DeviceKind
-from torchscale.report.document import only_if
 from torchscale.report.kinds import report_kind
 from torchscale.report.terminal.time_left import TimeLeft
 from torchscale.report.text.profile import split_line
+from torchscale.report.values import only_if
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Progress as LaunchProgress

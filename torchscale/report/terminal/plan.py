@@ -13,8 +13,8 @@ from torchscale.plan.duration import CellProgress, DurationEstimate
 from torchscale.plan.expand import Plan
 from torchscale.plan.kinds import plan_kind
 from torchscale.plan.memory import Forecast
-from torchscale.report.document import Tone, only_if
 from torchscale.report.formats.console_text import STYLES
+from torchscale.report.values import Tone, only_if
 from torchscale.schema.cells.kinds import training_workload
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.util.units import format_bytes, format_coarse_seconds

@@ -11,18 +11,11 @@ from rich.console import Console
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.build import build_document
-from torchscale.report.document import (
-    Block,
-    Bullets,
-    Document,
-    Failure,
-    Overview,
-    Section,
-    only_if,
-)
+from torchscale.report.document import Block, Bullets, Document, Failure, Overview, Section
 from torchscale.report.formats.console import print_document
 from torchscale.report.kinds import report_kind
-from torchscale.report.sections.first_screen.status import profiled_only
+from torchscale.report.sections.first_screen.recorded import profiled_only
+from torchscale.report.values import only_if
 from torchscale.schema.state import State
 
 _MACHINE = ("profiles", "checkpoints", "memory", "collectives", "ceilings")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.report.document import Column, Table, TableValue, Tone, text_value
+from torchscale.report.table import Column, Table
+from torchscale.report.values import TableValue, Tone, text_value
 
 _TONES = {
     "done": Tone.GOOD,

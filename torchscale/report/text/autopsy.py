@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchscale.report.document import only_if
+from torchscale.report.values import only_if
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.util.text import ranks_label
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from torchscale.report.document import only_if
 from torchscale.report.text.autopsy import autopsy_lines
+from torchscale.report.values import only_if
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State

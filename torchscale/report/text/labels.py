@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torchscale.config.strategy import strategy_label
-from torchscale.report.document import TableValue, only_if, shortened
+from torchscale.report.values import TableValue, only_if, shortened
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.util.words import plural
 

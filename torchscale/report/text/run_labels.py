@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import Column, shortened
-from torchscale.report.table import Identity
+from torchscale.report.table import Column, Identity
 from torchscale.report.text.labels import identity_values, panel_title
+from torchscale.report.values import shortened
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.util.words import plural
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchscale.report.document import shortened
+from torchscale.report.values import shortened
 
 
 def format_period(start: str, end: str) -> str:

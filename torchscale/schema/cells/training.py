@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_serializer, model_validator
 
-from torchscale.catalog.models import (
-    OptionValue,
+from torchscale.catalog.model_facts import OptionValue
+from torchscale.catalog.model_options import (
     changed_options,
     model_title,
     options_suffix,

@@ -1,4 +1,4 @@
-"""What the collector of a rank says of itself (``worker/watch/collector.py`` writes it, without
+"""What the collector of a rank says of itself (``worker/watch/rank_folder.py`` writes it, without
 these models: it runs in Pythons that need not have pydantic)."""
 
 from __future__ import annotations

@@ -7,17 +7,14 @@ the environment that descendants inherit.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -26,10 +23,8 @@ import psutil
 
 from torchscale.errors import MachineError
 from torchscale.util.files import read_end
-from torchscale.util.logs import KEPT_BYTES, free_middle
+from torchscale.util.processes.description import command_line, is_running, process_name
 from torchscale.util.processes.exit import end_with_parent
-from torchscale.util.processes.names import AGENT_NAME, RANK_PROCESS
-from torchscale.util.redaction import redact_arguments
 
 TOKEN_VARIABLE = "TORCHSCALE_LAUNCH_TOKEN"  # noqa: S105 - a marker, not a secret
 """Environment variable that marks everything a launch started."""
@@ -47,27 +42,12 @@ KILL_GRACE_SECONDS = 5.0
 """After KILL only a process that hangs in the kernel is left (a dead file system or driver):
 waiting longer is useless."""
 
-_COMMAND_CHARACTERS = 80
-"""Maximum number of characters of a command line in a message: the program and its first
-arguments."""
 
 _PROC = Path("/proc/self/stat")
 _PR_SET_CHILD_SUBREAPER = 36
 # Bound before any fork: between fork and exec a child of a threaded process may only make plain
 # calls.
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-
-
-@dataclass(frozen=True)
-class Finished:
-    """How a bounded subprocess ended; ``returncode`` is negative for a signal, ``None`` if it could
-    not be terminated."""
-
-    returncode: int | None
-    stdout: str
-    stderr: str
-    timed_out: bool
-    seconds: float
 
 
 class ManagedProcess:
@@ -160,7 +140,7 @@ def end_family(
         _signal_all(family, signal.SIGKILL)
         _wait_for_all(family, deadline - time.monotonic())
         family = _find_family(token, root_pid)
-    return tuple(f"pid {process.pid} ({_name(process)})" for process in family)
+    return tuple(f"pid {process.pid} ({process_name(process)})" for process in family)
 
 
 def find_token_processes(token: str) -> list[psutil.Process]:
@@ -202,119 +182,7 @@ def left_processes() -> dict[int, str]:
     if not _adopted:
         return {}
     _reap_orphans(except_pid=None)
-    return {pid: _command_line(child) for pid, child in _adopted.items() if is_running(child)}
-
-
-def run_bounded(
-    argv: Sequence[str],
-    *,
-    timeout_seconds: float,
-    env: Mapping[str, str] | None = None,
-    stdin: str | None = None,
-    cwd: Path | None = None,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> Finished:
-    """Run ``argv`` to its end, to ``timeout_seconds`` or until ``cancelled``, then terminate its
-    whole process tree. A non-zero exit is not an error. ``stdin``: what it can read from its
-    standard input. ``cwd``: where it runs, by default where this process is.
-
-    Input and output go through files: a pipe that a grandchild keeps open would outlast the limit.
-    Of what is printed, the last :data:`~torchscale.util.logs.KEPT_BYTES` are returned, and not much
-    more takes space while it runs.
-
-    Raises:
-        MachineError: the program cannot be started, or there is no place for temporary files.
-    """
-    return BoundedProcess(argv, env=env, stdin=stdin, cwd=cwd).finish(
-        timeout_seconds=timeout_seconds, cancelled=cancelled
-    )
-
-
-class BoundedProcess:
-    """A subprocess as :func:`run_bounded` runs it, for callers that do something else between its
-    start and :meth:`finish`. As a context manager it ends at the latest with the context."""
-
-    def __init__(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        stdin: str | None = None,
-        cwd: Path | None = None,
-    ) -> None:
-        """Start ``argv``. Arguments and errors as :func:`run_bounded`."""
-        with contextlib.ExitStack() as files:
-            source = files.enter_context(unnamed_file(stdin or ""))
-            self._out, self._err = (
-                files.enter_context(unnamed_file()),
-                files.enter_context(unnamed_file()),
-            )
-            self._started = time.monotonic()
-            self._process = ManagedProcess(
-                argv,
-                env=os.environ if env is None else env,
-                stdin=source,
-                stdout=self._out,
-                stderr=self._err,
-                cwd=cwd,
-            )
-            self._files = files.pop_all()
-
-    def finish(
-        self, *, timeout_seconds: float, cancelled: Callable[[], bool] = lambda: False
-    ) -> Finished:
-        """Wait until it ends, for ``timeout_seconds`` from now or until ``cancelled``, then
-        terminate its whole process tree. To be called once, within the context if it is used as
-        one."""
-        freed = {self._out.fileno(): 0, self._err.fileno(): 0}
-
-        def is_over() -> bool:
-            for descriptor, end in freed.items():
-                freed[descriptor] = free_middle(descriptor, 0, end)
-            return self._process.poll() is not None
-
-        with self._files:
-            try:
-                timed_out = not wait_until(
-                    lambda: is_over() or cancelled(), timeout_seconds=timeout_seconds
-                )
-            finally:
-                self._process.end()
-            seconds = time.monotonic() - self._started
-            return Finished(
-                self._process.poll(), _content(self._out), _content(self._err), timed_out, seconds
-            )
-
-    def __enter__(self) -> BoundedProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End it, unless :meth:`finish` has."""
-        if not self._out.closed:
-            with self._files:
-                self._process.end()
-
-
-def unnamed_file(content: str = "") -> IO[bytes]:
-    """A temporary file without a name: it is gone with us, also after ``kill -9``.
-
-    Raises:
-        MachineError: it cannot be made.
-    """
-    try:
-        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-        try:
-            file.write(content.encode())
-            file.seek(0)  # which writes out what is in Python's buffer
-        except BaseException:
-            file.close()
-            raise
-    except OSError as error:
-        raise MachineError(
-            f"cannot write temporary files: {error.strerror or error}",
-            hint="set TMPDIR to a directory with free space",
-        ) from error
-    return file
+    return {pid: command_line(child) for pid, child in _adopted.items() if is_running(child)}
 
 
 def wait_until(condition: Callable[[], bool], *, timeout_seconds: float) -> bool:
@@ -357,7 +225,7 @@ def _daemons_since(moment: float, told: Sequence[str]) -> tuple[str, ...]:
                 and child.status() != psutil.STATUS_ZOMBIE
                 and os.getsid(child.pid) != os.getsid(0)
             ):
-                found.append(f"pid {child.pid} ({_command_line(child)}), a daemon")
+                found.append(f"pid {child.pid} ({command_line(child)}), a daemon")
         except (psutil.Error, OSError):
             continue  # it has ended
     return tuple(found)
@@ -407,60 +275,3 @@ def _wait_for_all(processes: Sequence[psutil.Process], timeout_seconds: float) -
         lambda: not any(is_running(process) for process in processes),
         timeout_seconds=timeout_seconds,
     )
-
-
-def is_running(process: psutil.Process) -> bool:
-    """Whether it has not ended; a zombie has."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
-
-
-def _command_line(process: psutil.Process) -> str:
-    """Command line of a process without secrets, cut to what fits a line of a message; its name
-    where it has none."""
-    try:
-        arguments = process.cmdline()
-    except psutil.Error:
-        arguments = []
-    text = " ".join(redact_arguments(arguments)) or _name(process)
-    if len(text) <= _COMMAND_CHARACTERS:
-        return text
-    return f"{text[: _COMMAND_CHARACTERS - 1]}…"
-
-
-def _name(process: psutil.Process) -> str:
-    try:
-        return process.name()
-    except psutil.Error:
-        return "?"
-
-
-def rank_environment(process: psutil.Process) -> dict[str, str]:
-    """The environment of a process with what torchrun set for its rank, if it is one. A rank that
-    is a fork has the environment of its agent, which may have that of another job's rank; its name
-    tells the rest.
-
-    Raises:
-        psutil.Error: the process has ended, or belongs to another user.
-    """
-    environment = process.environ()
-    name = process.name()
-    if name == AGENT_NAME:
-        return {variable: value for variable, value in environment.items() if variable != "RANK"}
-    fork = RANK_PROCESS.fullmatch(name)
-    if fork is not None:
-        rank, processes = fork.groups()
-        environment |= {
-            "RANK": rank,
-            "LOCAL_RANK": rank,
-            "WORLD_SIZE": processes,
-            "LOCAL_WORLD_SIZE": processes,
-        }
-    return environment
-
-
-def _content(file: IO[bytes]) -> str:
-    file.seek(max(0, file.seek(0, os.SEEK_END) - KEPT_BYTES))
-    return file.read().replace(b"\0", b"").decode("utf-8", errors="replace")

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from itertools import pairwise
-from math import ceil
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
@@ -31,11 +29,10 @@ import torch.distributed as dist
 from torchscale.catalog.backends import is_nccl
 from torchscale.schema.node.burn_in import BurnInRound, PartResult, WrongValue
 from torchscale.util.processes.exit import exit_at_once
-from torchscale.worker.measure.clock import make_clock
+from torchscale.worker.machine.matrix_products import Products
+from torchscale.worker.machine.mismatches import CHUNK, Expected, compare, differing
 
 T = TypeVar("T")
-Expected = Callable[[int, int], "torch.Tensor | int"]
-"""What so many elements from one on should be."""
 
 PRODUCT_TIMES = 4
 """16-bit products take this many times as long as all else in a round: four fifths of the time a
@@ -43,9 +40,6 @@ GPU draws its full power, where faults of power and cooling show; memory, PCI Ex
 still tested in every round."""
 STOP_FILE = "stop"
 """Once it exists, the ranks end after the round that runs."""
-_MATRIX = {"cpu": 512, "cuda": 8192}
-"""Even. On a GPU large enough for its full rate; on a CPU some milliseconds."""
-_FACTORS = (-3, -2, -1, 1, 2, 3)
 _SEED = 20_240_101
 """Seed of what is random; the same in every run, so that a wrong result can be repeated."""
 _MEMORY_SHARE = {"cpu": 0.1, "cuda": 0.5}
@@ -54,12 +48,6 @@ other users."""
 _MAX_MEMORY = {"cpu": 16 * 2**20, "cuda": 64 * 2**30}
 """A round has to stay in seconds, with products of four times as long: a core fills and reads 16
 MiB in about 0.03 s per pattern, a GPU 64 GiB in 0.05 s."""
-_CHUNK = {"cpu": 2**23, "cuda": 2**26}
-"""Elements compared at once: what a comparison needs beside the buffer stays bounded. 512 MiB of a
-GPU's memory take longer to read than the host to queue their comparison, 64 MiB would not."""
-_MAX_QUEUED = 1024
-"""Products queued before their times are read. The device is never idle between them, and waits
-once for the host after half a second or more: an H100 takes about 2 ms for each."""
 _PATTERNS = (0, -1, 0x5555555555555555, -0x5555555555555556)
 """All bits off, all on, and each neighbour different, in both phases."""
 _ADDRESS_FACTOR = 0x9E3779B97F4A7C15 - 2**64
@@ -152,8 +140,8 @@ def make_parts(place: RankPlace) -> tuple[list[Callable[[], PartResult]], list[P
     use in every round."""
     dtypes = [torch.bfloat16] + [torch.float16] * (place.device.type == "cuda")
     generator = torch.Generator().manual_seed(_SEED + place.rank)
-    single = Products(place, torch.float32, generator)
-    repeated = [Products(place, dtype, generator) for dtype in dtypes]
+    single = Products(place.device, torch.float32, generator)
+    repeated = [Products(place.device, dtype, generator) for dtype in dtypes]
     memory = torch.empty(_memory_bytes(place) // 8, dtype=torch.int64, device=place.device)
     source = torch.randint(-(2**62), 2**62, (_COPY_BYTES // 8,), generator=generator)
     parts = [
@@ -165,83 +153,10 @@ def make_parts(place: RankPlace) -> tuple[list[Callable[[], PartResult]], list[P
     return parts, repeated
 
 
-def matmul_matrices(
-    dtype: torch.dtype, size: int, generator: torch.Generator
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Two matrices ``(size, size)`` and their exact product.
-
-    ``A[i, k] = a[i] s[k]`` and ``B[k, j] = s[k] t[k] b[j]`` with random signs s and t = 2, −1, 1,
-    −1, …, which sum to
-    1: the product is ``a[i] b[j]``. Sums of neighbouring terms are small multiples of it, exact in
-    every dtype, and no term is lost beside a large sum: any one bit of an element of A or B changes
-    a whole row or column, but for the last bits of fp32, which the rounding of partial sums may
-    hide.
-    """
-    factors = torch.tensor(_FACTORS)
-    a, b = (factors[torch.randint(len(_FACTORS), (size,), generator=generator)] for _ in range(2))
-    signs = torch.randint(2, (size,), generator=generator) * 2 - 1
-    weights = 1 - 2 * (torch.arange(size) % 2)
-    weights[0] = 2
-    left, right = torch.outer(a, signs).to(dtype), torch.outer(signs * weights, b).to(dtype)
-    return left, right, torch.outer(a, b).to(dtype)
-
-
-class Products:
-    """The product of two matrices, computed again and again and compared each time."""
-
-    def __init__(self, place: RankPlace, dtype: torch.dtype, generator: torch.Generator) -> None:
-        self.name = f"matmul {str(dtype).removeprefix('torch.')}"
-        self._place = place
-        self._size = _MATRIX[place.device.type]
-        self._left, self._right, self._expected = (
-            matrix.to(place.device) for matrix in matmul_matrices(dtype, self._size, generator)
-        )
-        self._product = torch.empty_like(self._expected)
-        self._clock = make_clock(place.device, sync_cuda=False)
-        self._seconds_each = 0.0
-
-    def run(self, seconds: float = 0.0) -> PartResult:
-        """Products until they took ``seconds``, the comparisons not counted; at least one."""
-        mismatches = Mismatches(self._place.device)
-        count, spent = 0, 0.0
-        while count == 0 or spent < seconds:
-            queued = self._fitting(seconds - spent)
-            spent += self._queue(queued, mismatches)
-            count += queued
-            self._seconds_each = spent / count
-        wrong, first = mismatches.read(self._product)
-        return PartResult(
-            part=self.name,
-            unit="FLOP",
-            seconds=spent,
-            work=2.0 * self._size**3 * count,
-            wrong=wrong,
-            first=first,
-        )
-
-    def _fitting(self, seconds: float) -> int:
-        """How many products take ``seconds``, by those before; one where there were none."""
-        if self._seconds_each == 0.0:
-            return 1
-        return max(1, min(_MAX_QUEUED, ceil(seconds / self._seconds_each)))
-
-    def _queue(self, count: int, mismatches: Mismatches) -> float:
-        """Seconds of ``count`` products, each of which is compared before the next one replaces
-        it. The host waits for the last one alone."""
-        seen, expected = _bits(self._product), _bits(self._expected)
-        for _ in range(count):
-            self._clock.mark()
-            torch.matmul(self._left, self._right, out=self._product)
-            self._clock.mark()
-            mismatches.add(seen, lambda start, size: expected[start : start + size])
-        marks = self._clock.read()
-        return sum(after - before for before, after in list(pairwise(marks))[::2])
-
-
 def memory_part(place: RankPlace, memory: torch.Tensor) -> PartResult:
     """Fill a buffer with each pattern, then with values that depend on the place, and read it
     back."""
-    chunk = _CHUNK[place.device.type]
+    chunk = CHUNK[place.device.type]
     places = torch.arange(min(chunk, memory.numel()), device=place.device)
 
     def by_place(start: int, count: int) -> torch.Tensor:
@@ -256,7 +171,7 @@ def memory_part(place: RankPlace, memory: torch.Tensor) -> PartResult:
         write: Callable[[], object], expected: Expected
     ) -> tuple[float, int, WrongValue | None]:
         seconds, _ = _timed(place, write)
-        checked, (wrong, first) = _timed(place, partial(_differing, memory, expected))
+        checked, (wrong, first) = _timed(place, partial(differing, memory, expected))
         return seconds + checked, wrong, first
 
     results = [
@@ -306,76 +221,6 @@ def collective_part(place: RankPlace) -> PartResult:
     return PartResult(
         part="all-reduce", unit="B", seconds=seconds, work=work, wrong=wrong, first=first
     )
-
-
-def compare(seen: torch.Tensor, expected: torch.Tensor) -> tuple[int, WrongValue | None]:
-    """The number of elements that differ in any bit (a NaN and a negative zero differ), and the
-    first of them."""
-    ours, theirs = _bits(seen), _bits(expected)
-    return _differing(ours, lambda start, count: theirs[start : start + count])
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements of a contiguous tensor as a flat view of whole numbers."""
-    kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return tensor.view(-1).view(kinds[tensor.element_size()])
-
-
-def _differing(seen: torch.Tensor, expected: Expected) -> tuple[int, WrongValue | None]:
-    """The number of elements of a flat tensor that are not ``expected(start, count)``, and the
-    first of them."""
-    mismatches = Mismatches(seen.device)
-    mismatches.add(seen, expected)
-    return mismatches.read(seen)
-
-
-class Mismatches:
-    """Elements that differ, over any number of comparisons: their number, and the first one with
-    both values, which are kept on the device until they are read."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._chunk = _CHUNK[device.type]
-        self._count = torch.zeros(1, dtype=torch.int64, device=device)
-        self._first = torch.zeros(3, dtype=torch.int64, device=device)
-
-    def add(self, seen: torch.Tensor, expected: Expected) -> None:
-        """Compare a flat tensor of whole numbers with ``expected(start, count)``, without waiting
-        for the device."""
-        for start in range(0, seen.numel(), self._chunk):
-            part = seen[start : start + self._chunk]
-            self._add(start, part, expected(start, part.numel()))
-
-    def _add(self, start: int, seen: torch.Tensor, expected: torch.Tensor | int) -> None:
-        differs = seen != expected
-        index = differs.view(torch.uint8).argmax().view(1)  # of equal values, the first
-        values = [index + start, seen.index_select(0, index), _at(expected, index)]
-        count = differs.sum()
-        is_first = (self._count == 0) & (count > 0)
-        self._first = torch.where(is_first, torch.cat([it.long() for it in values]), self._first)
-        self._count += count
-
-    def read(self, buffer: torch.Tensor) -> tuple[int, WrongValue | None]:
-        """Wait for the device; the number, and the first wrong value. ``buffer`` is what was
-        compared."""
-        count, index, seen, expected = torch.cat([self._count, self._first]).tolist()
-        if count == 0:
-            return 0, None
-        width = buffer.element_size()
-        mask, offset = (1 << 8 * width) - 1, index * width
-        value = WrongValue(
-            offset_bytes=offset,
-            address=buffer.data_ptr() + offset,
-            expected=f"0x{expected & mask:0{2 * width}x}",
-            seen=f"0x{seen & mask:0{2 * width}x}",
-        )
-        return count, value
-
-
-def _at(expected: torch.Tensor | int, index: torch.Tensor) -> torch.Tensor:
-    """The expected value at an index that is on the device, as a tensor of one element."""
-    if isinstance(expected, int):
-        return torch.full_like(index, expected)
-    return expected.index_select(0, index)
 
 
 def _timed(place: RankPlace, action: Callable[[], T]) -> tuple[float, T]:

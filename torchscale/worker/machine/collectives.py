@@ -6,48 +6,25 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
-from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any, TypeVar
-
-import torch
-import torch.distributed as dist
-from torch.distributed import ProcessGroup
+from typing import Any
 
 from torchscale.catalog.backends import is_nccl
-from torchscale.config.choices import ElementType, Operation
-from torchscale.schema.cells.collectives import (
-    CollectiveSample,
-    CollectivesCell,
-    CollectivesRank,
-    PairSample,
-)
-from torchscale.schema.launch.progress import Progress
+from torchscale.config.choices import Operation
+from torchscale.schema.cells.collectives import CollectivesCell, CollectivesRank
 from torchscale.schema.launch.task import LaunchTask
-from torchscale.util.units import format_bytes
 from torchscale.worker.identity import rank_identity
-from torchscale.worker.machine.collective_operations import COLLECTIVES, Collective, Message
-from torchscale.worker.measure.clock import BatchClock, HostClock, make_clock
-from torchscale.worker.measure.host import HostLoadMeter, host_load_meter
+from torchscale.worker.machine.collective_sweep import CollectiveSweep
+from torchscale.worker.measure.host import host_load_meter
 from torchscale.worker.probe.gpu import driver_facts
 from torchscale.worker.process_group import Ranks
 from torchscale.worker.rank_files import RankFiles
-
-_PAIR_CALLS = 10
-"""Maximum number of messages for each of the n(n-1) pairs and both sizes: 8 ranks have 56 pairs."""
-_STRETCH_SECONDS = 0.5
-"""Linux counts the time of a core in ticks of up to 10 ms: over half a second the share of other
-processes is known to 2 %, a fifth of the share that counts as contention. Small messages take
-milliseconds, so several share a stretch."""
-T = TypeVar("T")
 
 _TOPOLOGY_SECONDS = 10.0
 """`nvidia-smi` answers within a few seconds, unless the driver hangs; the measurement must not hang
 with it."""
 _TOPOLOGY_CHARACTERS = 8000
 """The matrix of 16 GPUs with its legend fits; a record should not grow beyond."""
-_LONGEST_REFUSAL = 200
-"""Characters: torch's message says in its first sentences how much was asked for and is free."""
 _UNSUPPORTED = (
     "not support",
     "unsupported",
@@ -84,7 +61,7 @@ def measure_collectives(
         RuntimeError: a collective failed for another reason than missing support.
     """
     timeout = timedelta(seconds=task.collective_timeout_seconds)
-    sweep = _Sweep(cell, ranks, files, lambda: host_load_meter(task), timeout)
+    sweep = CollectiveSweep(cell, ranks, files, lambda: host_load_meter(task), timeout)
     for operation, dtype in itertools.product(cell.operations, cell.dtypes):
         if operation == "pairs":
             continue
@@ -145,211 +122,3 @@ def _topology() -> str:
     if done.returncode == 0:
         return plain.strip()[:_TOPOLOGY_CHARACTERS]
     return ""
-
-
-class _DoesNotFit(Exception):
-    """A size does not fit into the memory of a rank; says which and what is missing."""
-
-
-class _Sweep:
-    """Times the collectives of a cell and collects the samples."""
-
-    def __init__(
-        self,
-        cell: CollectivesCell,
-        ranks: Ranks,
-        files: RankFiles,
-        new_meter: Callable[[], HostLoadMeter],
-        timeout: timedelta,
-    ) -> None:
-        self._cell, self._ranks, self._files = cell, ranks, files
-        self._timeout = timeout
-        self._clock = make_clock(ranks.device, sync_cuda=False)
-        self._new_meter, self._meter = new_meter, new_meter()
-        self._first_of_stretch = 0
-        self.samples: list[CollectiveSample] = []
-        self.unsupported: dict[str, str] = {}
-
-    def measure(self, operation: Operation, dtype: ElementType) -> None:
-        """One operation over all sizes; a barrier has one, nothing."""
-        if operation == "barrier":
-            if dtype == self._cell.dtypes[0]:
-                self._barrier(dtype)
-            return
-        done: set[int] = set()
-        for size in self._cell.sizes:
-            what = f"{operation} {dtype} {format_bytes(size)}"
-            self._report_progress(what)
-            try:
-                sample = self._measure_size(operation, dtype, size, done)
-            except _DoesNotFit as refusal:
-                self.unsupported[what] = str(refusal)
-                break  # the sizes that follow are larger
-            if sample is not None:
-                self.samples.append(sample)
-                self._end_long_stretch()
-        self._free_cached_memory()
-
-    def _measure_size(
-        self, operation: Operation, dtype: ElementType, size: int, done: set[int]
-    ) -> CollectiveSample | None:
-        """One size, with buffers that are free again when it returns; ``None`` where its payload
-        is in ``done``: sizes below one element of every rank round to the same.
-
-        Raises:
-            _DoesNotFit: a rank has not enough memory; on all ranks.
-        """
-        collective = self._together(lambda: COLLECTIVES[operation](self._ranks, dtype, size))
-        if collective.payload_bytes in done:
-            return None
-        done.add(collective.payload_bytes)
-        wrong = self._check(collective)
-        collective.clear()
-        mean, calls = self._time(collective.call, self._clock)
-        wrong = max(wrong, self._check(collective))
-        return CollectiveSample(
-            operation=operation,
-            dtype=dtype,
-            payload_bytes=collective.payload_bytes,
-            elements=collective.elements,
-            in_place=collective.in_place,
-            mean_seconds=mean,
-            call_seconds=calls,
-            wrong_elements=wrong,
-        )
-
-    def _together(self, action: Callable[[], T]) -> T:
-        """What ``action``, which waits for no other rank, returns. Where the memory of any rank
-        does not suffice, no rank goes on: the others would wait for it in the collective.
-
-        Raises:
-            _DoesNotFit: that is so; on all ranks.
-        """
-        results, refusal = [], ""
-        try:
-            results.append(action())
-        except torch.OutOfMemoryError as error:
-            refusal = f"rank {self._ranks.rank}: {error}".partition("\n")[0][:_LONGEST_REFUSAL]
-        # Nearly always nobody refuses: one sum of a number instead of two exchanges of texts.
-        if self._ranks.add_up(torch.tensor([float(bool(refusal))])).item():
-            raise _DoesNotFit(next(filter(None, self._ranks.gather_objects(refusal))))
-        return results[0]
-
-    def _free_cached_memory(self) -> None:
-        """Give back what torch's allocator keeps of buffers that are free: the next operation
-        starts with small ones, and NCCL allocates past it."""
-        if self._ranks.device.type == "cuda":
-            torch.cuda.empty_cache()
-
-    def close_stretch(self) -> None:
-        """Give the samples since the last stretch the load of the host that was read over them."""
-        load = self._meter.read()
-        stretch = self.samples[self._first_of_stretch :]
-        self.samples[self._first_of_stretch :] = [
-            one.model_copy(update={"host_load": load}) for one in stretch
-        ]
-        self._first_of_stretch, self._meter = len(self.samples), self._new_meter()
-
-    def _end_long_stretch(self) -> None:
-        """Close a stretch that took long enough, on all ranks after the same sample: their times on
-        shared cores are added up."""
-        if self._ranks.broadcast_scalar(self._meter.seconds) >= _STRETCH_SECONDS:
-            self.close_stretch()
-
-    def pairs(self) -> Iterator[PairSample]:
-        """Time messages from each rank to each other, one pair at a time. The receiving rank yields
-        the sample.
-
-        Each pair has a group of its own, which is left before the next one: NCCL makes a
-        communicator for every pair, whose buffers would stay.
-        """
-        rank = self._ranks.rank
-        for pair in itertools.combinations(range(self._ranks.world_size), 2):
-            group = dist.new_group(list(pair), timeout=self._timeout, backend=self._ranks.backend)
-            for source, target in (pair, pair[::-1]):
-                self._report_progress(f"rank {source} to {target}")
-                self._ranks.barrier()
-                if rank not in pair:
-                    continue
-                sample = self._measure_pair(source, target, group)
-                if rank == target:
-                    yield sample
-            if rank in pair:
-                dist.destroy_process_group(group)
-
-    def _measure_pair(self, source: int, target: int, group: ProcessGroup) -> PairSample:
-        """Messages of one pair, with buffers that are free again when it returns."""
-        calls = min(_PAIR_CALLS, self._cell.iterations)
-        small = Message(self._ranks, self._cell.min_bytes, source, target, group)
-        large = Message(self._ranks, self._cell.max_bytes, source, target, group)
-        times = []
-        for message in (small, large):
-            message.fill()
-            message.call()
-            self._clock.mark()
-            for _ in range(calls):
-                message.call()
-            self._clock.mark()
-            times.append(self._clock.read()[-1] / calls)
-        return PairSample(
-            source=source,
-            target=target,
-            payload_bytes=large.payload_bytes,
-            seconds=times[1],
-            latency_seconds=times[0],
-            wrong_elements=small.wrong_elements() + large.wrong_elements(),
-        )
-
-    def _barrier(self, dtype: ElementType) -> None:
-        """Time barriers with the host clock: they block the host, whatever the device."""
-        self._report_progress("barrier")
-        mean, calls = self._time(self._wait_for_all, HostClock())
-        self.samples.append(
-            CollectiveSample(
-                operation="barrier",
-                dtype=dtype,
-                payload_bytes=0,
-                elements=0,
-                in_place=False,
-                mean_seconds=mean,
-                call_seconds=calls,
-                wrong_elements=None,
-            )
-        )
-        self._end_long_stretch()
-
-    def _wait_for_all(self) -> None:
-        if self._ranks.device.type == "cuda":
-            dist.barrier(device_ids=[self._ranks.device.index])
-            torch.cuda.synchronize(self._ranks.device)
-        else:
-            dist.barrier()
-
-    def _time(self, call: Callable[[], None], clock: BatchClock) -> tuple[float, tuple[float, ...]]:
-        """Mean seconds of a call in one loop, and the seconds of as many calls that are timed one
-        by one."""
-        for _ in range(self._cell.warmup):
-            call()
-        count = self._cell.iterations
-        self._ranks.barrier()
-        clock.mark()
-        for _ in range(count):
-            call()
-        clock.mark()
-        mean = clock.read()[-1] / count
-        self._ranks.barrier()
-        clock.mark()
-        for _ in range(count):
-            call()
-            clock.mark()
-        marks = clock.read()
-        return mean, tuple(after - before for before, after in itertools.pairwise(marks))
-
-    def _check(self, collective: Collective) -> int:
-        """Number of wrong elements after one call on known values."""
-        self._together(collective.fill)
-        collective.call()
-        return self._together(collective.wrong_elements)
-
-    def _report_progress(self, what: str) -> None:
-        self._files.progress(Progress(phase="measuring", steps=len(self.samples), detail=what))

@@ -21,7 +21,8 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.weak import WeakIdKeyDictionary
 
 from torchscale.catalog.devices import BLOCK_SCALED
-from torchscale.config.strategy import Ddp, NoStrategy, Zero1, sharding
+from torchscale.config.strategies.data_parallel import Ddp, NoStrategy, Zero1
+from torchscale.config.strategy import sharding
 from torchscale.schema.cells.memory import MemoryParts, PredictedMemory
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.data.synthetic import POOL_STEPS, to_device

@@ -6,7 +6,8 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from torchscale.catalog.models import ModelFacts, find_model
+from torchscale.catalog.model_facts import ModelFacts
+from torchscale.catalog.models import find_model
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.models import custom
 from torchscale.worker.models.interface import Workload

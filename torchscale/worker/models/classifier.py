@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchscale.catalog.models import OptionValue
+from torchscale.catalog.model_facts import OptionValue
 from torchscale.worker.models.images import image_batches, image_inputs
 from torchscale.worker.models.interface import BatchOfTensors, Workload
 

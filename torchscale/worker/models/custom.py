@@ -39,14 +39,9 @@ from typing import TypeVar
 
 from torch import nn
 
-from torchscale.catalog.models import OptionValue
+from torchscale.catalog.model_facts import OptionValue
 from torchscale.worker.models.experts import expert_layers
-from torchscale.worker.models.interface import (
-    ContextSplit,
-    PipelineSplit,
-    TensorSplit,
-    Workload,
-)
+from torchscale.worker.models.interface import ContextSplit, PipelineSplit, TensorSplit, Workload
 
 ARGUMENT_ZERO = "torchscale-model"
 """All that user code finds in ``sys.argv``, and no path of ours: code that was a program of its own

@@ -13,13 +13,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchscale.catalog.models import OptionValue
-from torchscale.worker.models.interface import (
-    ContextSplit,
-    PipelineSplit,
-    TensorSplit,
-    Workload,
-)
+from torchscale.catalog.model_facts import OptionValue
+from torchscale.worker.models.interface import ContextSplit, PipelineSplit, TensorSplit, Workload
 from torchscale.worker.models.rotary import Rotations, rotate
 from torchscale.worker.models.sequence import CausalAttention, NextTokenLoss, attended
 from torchscale.worker.models.text import token_batches

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from torchscale.catalog.experts import shape_of_hf
-from torchscale.catalog.models import OptionValue
+from torchscale.catalog.model_facts import OptionValue
 from torchscale.worker.models.images import image_batches, image_inputs
 from torchscale.worker.models.interface import Workload
 from torchscale.worker.models.text import sequence_length, token_batches

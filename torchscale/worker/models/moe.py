@@ -14,15 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchscale.catalog.experts import ExpertShape, shape_of_options
-from torchscale.catalog.models import OptionValue
+from torchscale.catalog.model_facts import OptionValue
 from torchscale.worker.models.decoder import Attention, stage_of
 from torchscale.worker.models.experts import ExpertLayer, ExpertRouter, Experts
-from torchscale.worker.models.interface import (
-    ContextSplit,
-    PipelineSplit,
-    TensorSplit,
-    Workload,
-)
+from torchscale.worker.models.interface import ContextSplit, PipelineSplit, TensorSplit, Workload
 from torchscale.worker.models.rotary import Rotations, rotate
 from torchscale.worker.models.sequence import CausalAttention, NextTokenLoss, attended
 from torchscale.worker.models.text import token_batches

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import transformers
 
-from torchscale.catalog.models import MODELS, InputKind, OptionValue
+from torchscale.catalog.model_facts import InputKind, OptionValue
+from torchscale.catalog.models import MODELS
 from torchscale.worker.models.images import image_batches, image_inputs
 from torchscale.worker.models.interface import TensorSplit, Workload
 from torchscale.worker.models.splits.transformers import context_split

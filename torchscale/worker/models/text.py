@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from torchscale.catalog.models import OptionValue
+from torchscale.catalog.model_facts import OptionValue
 from torchscale.worker.models.interface import BatchOfTensors
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torchvision import models  # an optional library; a build that does not fit torch's breaks here
 
-from torchscale.catalog.models import OptionValue
+from torchscale.catalog.model_facts import OptionValue
 from torchscale.worker.models.classifier import build_classifier
 from torchscale.worker.models.interface import Workload
 

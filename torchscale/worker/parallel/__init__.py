@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from torchscale.config.strategy import Ddp, Fsdp, Zero1
+from torchscale.config.strategies.data_parallel import Ddp, Fsdp, Zero1
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.models.experts import expert_layers
 from torchscale.worker.models.interface import Workload

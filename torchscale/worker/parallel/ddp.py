@@ -14,7 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from torchscale.config.strategy import CommHook, Ddp
+from torchscale.config.strategies.data_parallel import CommHook, Ddp
 from torchscale.worker.dtensors import as_dtensor
 from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.process_group import Ranks

@@ -18,7 +18,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import Shard
 
 from torchscale.config.choices import Precision
-from torchscale.config.strategy import Sharded
+from torchscale.config.strategies.data_parallel import Sharded
 from torchscale.worker.models.experts import expert_layers
 
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -11,7 +11,9 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from torchscale.config.degrees import Degrees
-from torchscale.config.strategy import PipelineBase, Sharded, is_sequence_parallel, sharding
+from torchscale.config.strategies.data_parallel import Sharded
+from torchscale.config.strategies.model_parallel import PipelineBase
+from torchscale.config.strategy import is_sequence_parallel, sharding
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.models.experts import expert_layers
 from torchscale.worker.models.interface import BatchOfTensors, Workload

@@ -19,7 +19,7 @@ from torch.distributed.pipelining import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
-from torchscale.config.strategy import Schedule
+from torchscale.config.strategies.model_parallel import Schedule
 from torchscale.worker.models.interface import BatchOfTensors, PipelineSplit
 
 ContextMaker = Callable[[], AbstractContextManager[object]]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from torchscale.config.strategy import Ddp
+from torchscale.config.strategies.data_parallel import Ddp
 from torchscale.worker.parallel import ddp
 from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.process_group import Ranks

@@ -8,8 +8,9 @@ import torch
 
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.util.cpu import cpu_name
+from torchscale.util.nvml import device_address, pci_address
 from torchscale.util.optional import optional
-from torchscale.worker.probe.gpu import device_address, opened_driver, pci_address
+from torchscale.worker.probe.gpu import opened_driver
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 

@@ -13,7 +13,7 @@ import psutil
 import pynvml
 
 from torchscale.schema.node.probe import DriverFacts, GpuFacts, GpuPairFacts
-from torchscale.util.nvml import Driver
+from torchscale.util.nvml import Driver, device_address
 from torchscale.util.optional import optional
 
 _P2P_READ, _P2P_NVLINK = 0, 2
@@ -149,22 +149,9 @@ def _proc_addresses(directory: Path) -> list[str]:
         return []
 
 
-def device_address(driver: Driver, handle: Any) -> str | None:
-    """PCI address of a GPU as the kernel writes it."""
-    info = driver.ask("nvmlDeviceGetPciInfo", handle)
-    if info is None:
-        return None
-    return pci_address(info.domain, info.bus, info.device)
-
-
 def _version_text(number: int) -> str:
     """``12.4`` for 12040."""
     return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def pci_address(domain: int, bus: int, device: int) -> str:
-    """``0000:17:00.0``, as the kernel writes it; NVML's own text has eight digits of domain."""
-    return f"{int(domain):04x}:{int(bus):02x}:{int(device):02x}.0"
 
 
 def _in_brackets(names: tuple[str | None, ...]) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torchscale.schema.profiles.nvtx_names import COLLECTION
+from torchscale.worker.measure.phases import Phase
 from torchscale.worker.profile.nvtx import Nvtx
-from torchscale.worker.trainer import Phase
 
 _NAMES = {
     Phase.BUFFERS: "torchscale.buffer_sync",

@@ -24,6 +24,7 @@ from torchscale.schema.profiles.recording import RecordedRank
 from torchscale.schema.profiles.request import RecordRequest
 from torchscale.util.files import atomic_write_model
 from torchscale.worker.data.interface import Source
+from torchscale.worker.gradient_sync import GradientSyncWatch
 from torchscale.worker.memory.heap import prepare_for_profiler
 from torchscale.worker.models import import_model
 from torchscale.worker.models.interface import BatchOfTensors
@@ -33,7 +34,7 @@ from torchscale.worker.profile.nvtx import Nvtx, nvtx_for, ranged
 from torchscale.worker.profile.phase_ranges import PhaseRanges
 from torchscale.worker.profile.step_profiler import WARMUP_STEPS, StepProfiler
 from torchscale.worker.rank_files import RankFiles
-from torchscale.worker.trainer import GradientSyncWatch, Trainer
+from torchscale.worker.trainer import Trainer
 
 _WARMUP_SECONDS = 3.0
 """Enough for allocator, cuDNN and clocks; a recording shows the structure of steps and feeds no
@@ -184,7 +185,7 @@ def _for_nsys(
     capture = _CudaCapture(ranks) if on_cuda else _RangeCapture(ranks, nvtx)
     phases = PhaseRanges(nvtx)
     trainer.source = _MarkedSource(trainer.source, lambda name: ranged(nvtx, name))
-    trainer.on_phase = phases.begin
+    trainer.marks.on_phase = phases.begin
     watch = None if on_cuda else _watch_of_waits(trainer, phases)
     with (
         phases.collections_marked(),
@@ -215,7 +216,7 @@ def _for_nsys(
             capture.end()
     if watch is not None:
         watch.stop()
-    trainer.on_phase = None
+    trainer.marks.on_phase = None
     trainer.clear_marks()
     done = RecordedRank(
         rank=ranks.rank,

@@ -9,13 +9,9 @@ them. A save counts once it is complete; one that failed does not.
 from __future__ import annotations
 
 import functools
-import io
-import os
 import sys
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import PurePath
 from typing import Any
 
 import torch
@@ -24,6 +20,16 @@ from . import clock
 from .guard import guarded, unseen
 from .imports import after_import
 from .marks import SAVE, SAVE_END, Marks
+from .saved_files import (
+    NOWHERE,
+    File,
+    FindFile,
+    checkpoint_folder,
+    file_of_folder,
+    found_file,
+    source_file,
+    target_file,
+)
 
 _MOST_SAVES = 500
 """Paths that are kept, the last ones: a job restarts from one of its last checkpoints."""
@@ -32,15 +38,6 @@ _MOST_LOADS = 250
 checkpoint was loaded before or comes after."""
 _UNSEEN = ("torchsnapshot", "tensorizer", "tensorstore", "zarr", "megatron.core.dist_checkpointing")
 """Modules that save and load checkpoints past these calls."""
-
-File = dict[str, Any]
-"""What is known of a file: path, bytes, inode, when it was changed; ``None`` where not."""
-_NOWHERE: File = {"path": "", "size": None, "inode": None, "modified_ns": None}
-_FILES = (io.FileIO, io.BufferedWriter, io.BufferedReader, io.BufferedRandom)
-Arguments = Sequence[Any]
-Options = Mapping[str, Any]
-FindFile = Callable[[Arguments, Options], File]
-"""The file that a call with these arguments saves or loads."""
 
 
 class Checkpoints:
@@ -68,16 +65,18 @@ class Checkpoints:
 
     def watch(self) -> None:
         """Note saves and loads from now on."""
-        self._save(torch, "save", "torch.save", _target)
-        self._load(torch, "load", "torch.load", _source)
+        self._save(torch, "save", "torch.save", target_file)
+        self._load(torch, "load", "torch.load", source_file)
         after_import("torch.distributed.checkpoint", self._watch_distributed)
         after_import(
             "safetensors",
-            lambda module: self._load(module, "safe_open", "safetensors.safe_open", _source),
+            lambda module: self._load(module, "safe_open", "safetensors.safe_open", source_file),
         )
         after_import(
             "safetensors.torch",
-            lambda module: self._save(module, "save_file", "safetensors.torch.save_file", _target),
+            lambda module: self._save(
+                module, "save_file", "safetensors.torch.save_file", target_file
+            ),
         )
 
     def stop(self) -> None:
@@ -109,9 +108,9 @@ class Checkpoints:
     def _watch_distributed(self, module: Any) -> None:  # noqa: ANN401 - a module
         name = "torch.distributed.checkpoint"
         for save in ("save", "save_state_dict"):
-            self._save(module, save, f"{name}.{save}", _folder)
+            self._save(module, save, f"{name}.{save}", checkpoint_folder)
         for load in ("load", "load_state_dict"):
-            self._load(module, load, f"{name}.{load}", _folder)
+            self._load(module, load, f"{name}.{load}", checkpoint_folder)
         self._save_later(module, "async_save", f"{name}.async_save")
 
     def _save(self, owner: Any, name: str, call: str, file: FindFile) -> None:  # noqa: ANN401 - a module
@@ -139,7 +138,7 @@ class Checkpoints:
                     self._leaves()
                     self._has_written()
             if is_noted:
-                guarded(self._note_save, call, steps, began, _found(file, args, options))
+                guarded(self._note_save, call, steps, began, found_file(file, args, options))
             return result
 
         _replace(owner, name, original, noting)
@@ -154,7 +153,8 @@ class Checkpoints:
         def noting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the original's
             is_noted = guarded(self._enters)
             began, steps = clock.now_ns(), self.steps
-            path = _found(_folder, args, options)["path"]  # what is saved is not kept until then
+            # What is saved is not kept until then.
+            path = found_file(checkpoint_folder, args, options)["path"]
             if is_noted:
                 self._marks.note(SAVE)
             try:
@@ -172,7 +172,7 @@ class Checkpoints:
             def complete(future: Any) -> None:  # noqa: ANN401 - a future
                 self._has_written()
                 if not future.cancelled() and future.exception() is None:
-                    self._note_save(call, steps, began, _of_folder(path))
+                    self._note_save(call, steps, began, file_of_folder(path))
 
             def await_end() -> None:
                 future = getattr(result, "upload_completion", result)
@@ -197,7 +197,7 @@ class Checkpoints:
         def noting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the original's
             is_noted = not (self.steps or self._is_over or self._is_inside)
             began = clock.now_ns()
-            found = _found(file, args, options) if is_noted else _NOWHERE
+            found = found_file(file, args, options) if is_noted else NOWHERE
             if is_noted:
                 self._thread.is_inside = True
             try:
@@ -275,85 +275,3 @@ def _replace(owner: Any, name: str, original: Any, function: Any) -> None:  # no
 
 def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
-
-
-def _found(file: FindFile, args: Arguments, options: Options) -> File:
-    try:
-        return file(args, options)
-    except Exception:  # noqa: BLE001 - a program saves to whatever it likes
-        return _NOWHERE
-
-
-def _target(args: Arguments, options: Options) -> File:
-    """Of ``torch.save(value, f)``, ``save_file(tensors, filename)``."""
-    return _of_target(_argument(args, options, 1, ("f", "filename")))
-
-
-def _source(args: Arguments, options: Options) -> File:
-    """Of ``torch.load(f)``, ``safe_open(filename)``."""
-    return _of_target(_argument(args, options, 0, ("f", "filename")))
-
-
-def _folder(args: Arguments, options: Options) -> File:
-    """Of a distributed checkpoint: a folder whose ``.metadata`` is written last, or a key."""
-    target = options.get("checkpoint_id")
-    stores = [options.get("storage_writer"), options.get("storage_reader"), *args[1:2]]
-    targets = [target, *(_attribute(store, "path") for store in stores)]
-    return _of_folder(next((text for text in map(_path_text, targets) if text), ""))
-
-
-def _argument(args: Arguments, options: Options, place: int, names: tuple[str, ...]) -> Any:  # noqa: ANN401 - a path or a file
-    if len(args) > place:
-        return args[place]
-    return next((options[name] for name in names if name in options), None)
-
-
-def _of_target(target: object) -> File:
-    if isinstance(target, io.BytesIO):
-        return {**_NOWHERE, "size": io.BytesIO.getbuffer(target).nbytes}
-    return _of_path(_path_text(target) or _path_text(_attribute(target, "name")))
-
-
-def _path_text(target: object) -> str:
-    """Of a path as Python has them; empty for others, which would run code of the program."""
-    return str(target) if isinstance(target, (str, PurePath)) else ""
-
-
-def _attribute(owner: object, name: str) -> object:
-    """What ``owner`` holds under this name, without running code of the program; files of Python
-    itself hold their name in C."""
-    if type(owner) in _FILES:
-        return getattr(_raw(owner), name, None)
-    try:
-        return vars(owner).get(name)
-    except TypeError:
-        return None
-
-
-def _raw(file: object) -> object:
-    """The file below one that is buffered; ``None`` where that is the program's own."""
-    raw = getattr(file, "raw", file)
-    return raw if type(raw) is io.FileIO else None
-
-
-def _of_folder(path: str) -> File:
-    metadata = _of_path(os.path.join(path, ".metadata"))  # noqa: PTH118 - may be a key of a store
-    return {**metadata, "path": _of_path(path)["path"]}
-
-
-def _of_path(path: str) -> File:
-    """A file by its path; a key of a store has no more than that."""
-    unknown = {**_NOWHERE, "path": path}
-    if not path or "://" in path:
-        return unknown
-    path = os.path.realpath(path)
-    try:
-        status = os.stat(path)  # noqa: PTH116 - also of what pathlib refuses
-    except OSError:
-        return {**unknown, "path": path}
-    return {
-        "path": path,
-        "size": status.st_size,
-        "inode": status.st_ino,
-        "modified_ns": status.st_mtime_ns,
-    }

@@ -1,56 +1,34 @@
 """Collects in a rank of a watched job what its diagnosis needs, and writes it every half second.
 
 Nothing here stops the device, waits for a disk in a thread of the program or raises into it: what
-fails ends the collection and leaves the reason. A thread writes, which takes no signals. Files of a
-rank, below ``ranks/R.A/`` (rank and attempt):
-
-``rank.json``
-    Who it is, the clock that marks count from, and at last how it ended.
-``marks-N.bin``, ``calls-N.bin``, ``lengths-N.bin``, ``shares-N.bin``
-    Moments (int64, ``marks.py``), collectives and their lengths on the device (three int64 each,
-    ``recorder.py``), time without a core (two int64 each, ``sampler.py``), in segments of 2 MB; the
-    last four are kept.
-``names.jsonl``
-    The keys of the collectives, and process groups with their ranks.
-``lines.json``
-    Lines of the user's program by samples, and what this rank's process used.
-``checkpoints.json``
-    The files that it saved, and those that it loaded before its first step (``checkpoints.py``).
-
-A request in ``hang/`` is answered there with the stacks of this process and its flight recorders.
+fails ends the collection and leaves the reason. A thread writes, which takes no signals; what, says
+``rank_folder.py``. A request in ``hang/`` is answered there with the stacks of this process and its
+flight recorders.
 """
 
 from __future__ import annotations
 
 import _thread
-import array
 import atexit
 import contextlib
-import functools
-import json
 import os
-import resource
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from time import time as wall_clock
 from typing import Any
 
-import torch
-
-from . import clock, facts, imports
+from . import facts, imports
 from .beats import beat, until_next
 from .checkpoints import Checkpoints
-from .dump import flight_recorders, groups, stacks
-from .files import Segments, append_whole, claim, overwrite, replace_whole
-from .guard import guarded, tell, unseen
+from .dump import leave_dump
+from .guard import guarded, tell
 from .hooks import (
     Peers,
     watch_collections,
+    watch_groups,
     watch_loader,
     watch_modes,
     watch_optimizers,
@@ -58,19 +36,16 @@ from .hooks import (
     watch_waits,
 )
 from .marks import Marks
-from .recorder import Call, Recorder, enable_timing, enlarge_ring, timing_asked
-from .rings import rings
+from .rank_folder import RankFolder
+from .recorder import Call, Recorder
+from .ring_settings import enable_timing, enlarge_ring, timing_asked
 from .sampler import LineSampler
 
 FORMAT = 1
-DUMP_VERSION = 2
-"""Of the dump of a rank that hangs, as torchscale's reader expects it."""
 _FLUSH_SECONDS = 0.5
 """Between two writes: less than the second that a killed job may lose."""
 _SAMPLES_A_FLUSH = 10
 """20 samples a second: 1,200 in a minute, for 0.15 % of a core."""
-_LEAST_BYTES = 1024
-"""Of a file that is replaced: room for a reason that a full disk would not take."""
 _LAST_FLUSH_SECONDS = 10.0
 """For what the thread writes as the process ends. It takes milliseconds, and seconds on a machine that
 is very busy; a mount that does not answer must not keep the process."""
@@ -96,7 +71,7 @@ def install(directory: str) -> None:
     collector.checkpoints.watch()
     watch_modes(collector.marks)
     watch_collections(collector.marks)
-    collector.start_with_groups()
+    watch_groups(collector.on_group)
     os.register_at_fork(
         before=lambda: guarded(collector.pause),
         after_in_parent=lambda: guarded(collector.go_on),
@@ -141,13 +116,9 @@ class Collector:
         self._has_thread = False
         self._has_ended = threading.Event()
         self._recorder: Recorder | None = None
-        self._folder: Path | None = None
+        self._folder = RankFolder(self._root)
         self._attempt = 0
-        self._peers_written = 0
         self._calls: list[Call] = []
-        self._keys_written = 0
-        self._groups_written: set[str] = set()
-        self._written: dict[str, Segments] = {}
         self._problem = self._shown_problem = ""
         self._has_failed = False
         self._flushes = 0
@@ -155,28 +126,8 @@ class Collector:
         self._answered = 0.0
         self._has_stepped = False
 
-    def start_with_groups(self) -> None:
-        """Start as soon as the job makes its first process group."""
-        if not torch.distributed.is_available():
-            return
-        from torch.distributed import distributed_c10d  # noqa: PLC0415 - torch has it already
-
-        original = distributed_c10d.init_process_group
-
-        @functools.wraps(original)
-        def starting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as torch's
-            try:
-                result = original(*args, **options)
-            except BaseException as error:
-                unseen(error)
-                raise
-            guarded(self._on_group)
-            return result
-
-        distributed_c10d.init_process_group = starting
-        torch.distributed.init_process_group = starting
-
-    def _on_group(self) -> None:
+    def on_group(self) -> None:
+        """After the job has made its process group."""
         if timing_asked():
             enable_timing()
         self._start()
@@ -233,26 +184,7 @@ class Collector:
             RuntimeError: the process may have no further thread.
         """
         self._attempt = facts.attempt()
-        self._facts = {
-            "format": FORMAT,
-            "rank": facts.rank(),
-            "world_size": facts.world_size(),
-            "local_world_size": facts.local_world_size(),
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "start_ns": self.marks.start_ns,
-            "began": clock.now(),
-            "process_began": facts.process_began(),
-            "restart": facts.restart(),
-            "torch": torch.__version__,
-            "python": sys.version.split()[0],
-            "backend": facts.backend(),
-            "device": facts.device(),
-            "has_recorder": bool(rings()),
-            "is_timed": timing_asked(),
-            "threads": torch.get_num_threads(),
-            "cpus": facts.cpus(),
-        }
+        self._facts = {"format": FORMAT, **facts.of_process(self.marks.start_ns)}
         if self._forked_ns:  # it looks at the main thread of the other process
             self._sampler.close()
             self._sampler = LineSampler()
@@ -271,7 +203,7 @@ class Collector:
         Raises:
             OSError: it cannot be made.
         """
-        self._folder = claim(self._root / "ranks", self._facts["rank"], self._attempt)
+        self._folder.make(self._facts["rank"], self._attempt)
         self._write_facts("running")
 
     def _run(self) -> None:
@@ -306,7 +238,7 @@ class Collector:
         self._guarded(self._write_lines)
         self._guarded(lambda: self._write_facts("ended"))
         self._show_problem()
-        if self._folder is None:
+        if self._folder.path is None:
             tell(OSError(self._problem))
 
     def _finish(self) -> None:
@@ -340,23 +272,21 @@ class Collector:
             OSError: it cannot be written; what there is stays for the next time.
         """
         assert self._recorder is not None  # noqa: S101 - the thread begins after it is there
-        if self._folder is None:
+        if self._folder.path is None:
             self._open()
         with self._lock:
             calls, self._calls = self._calls, []
             lengths = self._recorder.take_lengths()
-        self._add("calls", [value for call in calls for value in call])
-        self._add("lengths", lengths)
-        self._add("shares", self._sampler.take_shares())
-        self._add("marks", self.marks.take())
-        self._write_names(self._recorder)
-        for segments in self._written.values():
-            segments.write()
-        self._write_checkpoints()
-        has_lost = any(segments.has_lost for segments in self._written.values())
+        self._folder.add("calls", [value for call in calls for value in call])
+        self._folder.add("lengths", lengths)
+        self._folder.add("shares", self._sampler.take_shares())
+        self._folder.add("marks", self.marks.take())
+        self._folder.write_names(self._recorder, self.peers)
+        self._folder.write_segments()
+        self._folder.write_checkpoints(self.checkpoints)
         if self.marks.has_lost:
             self._problem = "moments are missing: nothing could be written for too long"
-        elif self._problem and not has_lost:
+        elif self._problem and not self._folder.has_lost:
             self._problem = ""  # there is room again, and nothing is missing
         self._refresh_facts()
         self._flushes += 1
@@ -381,95 +311,15 @@ class Collector:
         if asked == self._answered:
             return
         self._answered = asked
-        recorders, problem = flight_recorders()
         rank = self._facts["rank"]
-        dump = {
-            "schema_version": DUMP_VERSION,
-            "rank": rank,
-            "pid": os.getpid(),
-            "time": wall_clock(),  # that of the recorders' entries beside it
-            "since": 0.0,
-            "threads": stacks(),
-            "groups": groups(),
-            "flight_recorders": recorders,
-            "problem": problem,
-        }
-        replace_whole(request.with_name(f"autopsy-rank-{rank}.json"), json.dumps(dump))
-
-    def _add(self, name: str, values: list[int]) -> None:
-        if self._folder is None or not values:
-            return
-        segments = self._written.setdefault(name, Segments(self._folder, name))
-        segments.add(array.array("q", values).tobytes())
-
-    def _write_names(self, recorder: Recorder) -> None:
-        lines = [
-            {
-                "key": number,
-                "backend": key.backend,
-                "group": key.group,
-                "operation": key.operation,
-                "bytes": key.size,
-                "p2p": key.is_p2p,
-            }
-            for number, key in enumerate(
-                recorder.keys[self._keys_written :], start=self._keys_written
-            )
-        ]
-        new = {name: ranks for name, ranks in groups().items() if name not in self._groups_written}
-        if new and recorder.is_timed:
-            enable_timing()
-        content = [*({"name": name, "ranks": ranks} for name, ranks in new.items()), *lines]
-        partners = len(self.peers.sends) + len(self.peers.receives)
-        if partners > self._peers_written:
-            sends, receives = sorted(self.peers.sends), sorted(self.peers.receives)
-            content.append({"sends": sends, "receives": receives})
-        if not content or self._folder is None:
-            return
-        text = "".join(json.dumps(line) + "\n" for line in content)
-        append_whole(self._folder / "names.jsonl", text.encode(errors="replace"))
-        self._keys_written += len(lines)
-        self._groups_written |= set(new)
-        self._peers_written = partners
-
-    def _write_checkpoints(self) -> None:
-        content = self.checkpoints.take()
-        if content is None:
-            return
-        try:
-            self._replace("checkpoints.json", content)
-        except OSError:
-            self.checkpoints.take_again()
-            raise
+        leave_dump(request.with_name(f"autopsy-rank-{rank}.json"), rank)
 
     def _write_lines(self) -> None:
         assert self._recorder is not None  # noqa: S101 - as above
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        content = {
-            "lines": [[*place, count] for place, count in self._sampler.counts.most_common(200)],
-            "samples": self._sampler.counts.total(),
-            "cpu_seconds": usage.ru_utime + usage.ru_stime,
-            "peak_memory_bytes": usage.ru_maxrss * 1024,
-            "major_faults": usage.ru_majflt,
-            "minor_faults": usage.ru_minflt,
-            "lost_calls": self._recorder.lost,
-            "recorders": self._recorder.counts,
-            "failed_recorders": self._recorder.problems,
-            **facts.of_cuda(),
-        }
-        self._replace("lines.json", content)
+        self._folder.write_lines(self._recorder, self._sampler)
 
     def _write_facts(self, state: str) -> None:
-        content = {**self._facts, "state": state, "problem": self._problem}
-        try:
-            self._replace("rank.json", content)
-        except OSError:
-            if self._folder is not None:
-                overwrite(self._folder / "rank.json", json.dumps(content))
-
-    def _replace(self, name: str, content: dict[str, Any]) -> None:
-        if self._folder is not None:
-            replace_whole(self._folder / name, json.dumps(content).ljust(_LEAST_BYTES))
+        self._folder.write_facts({**self._facts, "state": state, "problem": self._problem})
 
     def _show_problem(self) -> None:
         """Write down what has failed, or no longer does."""

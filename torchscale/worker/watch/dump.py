@@ -4,19 +4,46 @@ flight recorders. Plain values, since a watched job's Python need not have pydan
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+from time import time as wall_clock
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from .files import replace_whole
 from .rings import rings
 
+DUMP_VERSION = 2
+"""Of the dump of a rank that hangs, as torchscale's reader expects it."""
 MAX_FRAMES = 200
 """Maximum number of frames of one thread, the innermost; recursion would fill the file."""
+
+
+def leave_dump(path: Path, rank: int) -> None:
+    """Write what this process says of itself.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    recorders, problem = flight_recorders()
+    dump = {
+        "schema_version": DUMP_VERSION,
+        "rank": rank,
+        "pid": os.getpid(),
+        "time": wall_clock(),  # that of the recorders' entries beside it
+        "since": 0.0,
+        "threads": stacks(),
+        "groups": groups(),
+        "flight_recorders": recorders,
+        "problem": problem,
+    }
+    replace_whole(path, json.dumps(dump))
 
 
 def stacks() -> list[dict[str, Any]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import sys
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Any
@@ -10,7 +12,8 @@ from typing import Any
 import torch
 
 from . import clock
-from .rings import backends
+from .ring_settings import timing_asked
+from .rings import backends, rings
 
 FIRST_ATTEMPT = "TORCHSCALE_WATCH_FIRST_ATTEMPT"
 """Variable with the number of the first attempt of this run of the command."""
@@ -22,6 +25,34 @@ _SHOWN = 50
 """Characters of a variable in a reason."""
 _STARTTIME = 19
 """Field of ``/proc/PID/stat`` after the name in parentheses, in ticks since the boot."""
+
+
+def of_process(start_ns: int) -> dict[str, Any]:
+    """What is known of this process as it begins to collect, with the time that its marks count
+    from.
+
+    Raises:
+        ValueError: a variable is not what a launcher sets.
+    """
+    return {
+        "rank": rank(),
+        "world_size": world_size(),
+        "local_world_size": local_world_size(),
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "start_ns": start_ns,
+        "began": clock.now(),
+        "process_began": process_began(),
+        "restart": restart(),
+        "torch": torch.__version__,
+        "python": sys.version.split()[0],
+        "backend": backend(),
+        "device": device(),
+        "has_recorder": bool(rings()),
+        "is_timed": timing_asked(),
+        "threads": torch.get_num_threads(),
+        "cpus": cpus(),
+    }
 
 
 def belongs_to_a_rank() -> bool:

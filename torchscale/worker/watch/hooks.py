@@ -42,6 +42,29 @@ _MAX_OPTIMIZERS = 7
 """Told apart; further ones count as the last."""
 
 
+def watch_groups(on_group: Callable[[], None]) -> None:
+    """Have ``on_group`` called after the job has made its process group, and each further time that
+    it does."""
+    if not torch.distributed.is_available():
+        return
+    from torch.distributed import distributed_c10d  # noqa: PLC0415 - torch has it already
+
+    original = distributed_c10d.init_process_group
+
+    @functools.wraps(original)
+    def starting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as torch's
+        try:
+            result = original(*args, **options)
+        except BaseException as error:
+            unseen(error)
+            raise
+        guarded(on_group)
+        return result
+
+    distributed_c10d.init_process_group = starting
+    torch.distributed.init_process_group = starting
+
+
 def watch_optimizers(marks: Marks, on_step: Callable[[int], None]) -> None:
     """Note the steps of all optimizers; ``on_step`` is called with its number after each. An optimizer that steps
     within the step of another one (ZeRO's) is a part of it. A step that raises has not been made."""

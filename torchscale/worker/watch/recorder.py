@@ -10,40 +10,23 @@ a second for what has ended (``nccl2`` once a second). It is taken at the first 
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic, thread_time
 from typing import Any, NamedTuple
 
-import torch
-import torch.distributed as dist
-
 from . import clock
 from .beats import beat
 from .marks import DRAIN, DRAIN_END, Marks
+from .ring_reader import RingReader, numbered_entries
+from .ring_settings import ring_capacity, timing_asked
 from .rings import GLOO, FlightRecorder, rings
 
-DEFAULT_ENTRIES = 2_000
-"""Of torch, where nothing else is asked for."""
-RING_ENTRIES = 512
-"""Collectives that the recorder keeps, unless the job's environment says how many. Reading them
-takes 4 ms."""
-TIMED_RING_ENTRIES = 2_000
-"""The same where lengths are asked for: an entry has to be there still when its length has come."""
-_SIZE_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-"""Of this torch, and of those before 2.8."""
-TIMING_VARIABLE = "TORCH_NCCL_ENABLE_TIMING"
-"""Has torch measure the length of NCCL's collectives."""
-_TRUE = ("1", "y", "yes", "t", "true", "on")
 _SET_NS = 1_000_000
 """The wall clock differs from the monotonic one by less, unless it is set."""
 _MOST_KEYS = 1_000
 """Different collectives that are told apart by their exact size; where sequences of any length make
 more, sizes are rounded up to powers of two."""
-_RENAMED_IN = (2, 8)
-"""From this version of torch on a warning is printed where the earlier name is set; before, the later
-name is not known."""
 _FULL_SHARE = 0.85
 """New entries at which the ring is read between steps. The rest is for the next step, whose
 collectives are not counted before it has ended."""
@@ -57,8 +40,6 @@ _READING_SHARE = 0.004
 """Of the main thread's time for these readings: where one takes longer, they are made less often, up
 to the most seconds."""
 
-_DAY_MS = 86_400_000
-"""A collective that took longer was not measured: torch gives up after ten minutes."""
 _LARGEST = 1 << 62
 """Beyond times, numbers and sizes of any collective; files hold them in 64 bits."""
 
@@ -109,7 +90,7 @@ class Recorder:
         self.problems: dict[str, str] = {}
         self._numbers: dict[Key, int] = {}
         self._lengths: list[int] = []
-        self._readers: dict[str, _Reader] = {}
+        self._readers: dict[str, RingReader] = {}
         self._marks, self._since_ns = marks, since_ns
         self._times = _Times()
         self._read_at = monotonic()
@@ -191,9 +172,9 @@ class Recorder:
         Raises:
             Exception: whatever torch raises.
         """
-        entries = _numbered(ring.content().get("entries"))
+        entries = numbered_entries(ring.content().get("entries"))
         if ring.name not in self._readers:  # another thread may look through the ones before
-            self._readers = {**self._readers, ring.name: _Reader(_capacity())}
+            self._readers = {**self._readers, ring.name: RingReader(ring_capacity())}
         reader = self._readers[ring.name]
         new = reader.take(entries)
         reader.note_rates(len(new), self._steps, now - self._read_at)
@@ -258,98 +239,6 @@ class _Times:
         return own if self._last <= own <= self._now else time - self._set_by
 
 
-class _Reader:
-    """Reads one ring.
-
-    Attributes:
-        read: Collectives so far.
-        lost: Those that were overwritten before.
-        unknown: Those of an unknown form.
-        per_step, per_second: New ones, as of the last readings.
-        room: New ones that it takes until one is lost.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self.read = self.lost = self.unknown = 0
-        self.per_step = self.per_second = 0.0
-        self._capacity = capacity
-        self._next = 0
-        self._pending: dict[int, int] = {}
-        self._ended: set[int] = set()
-
-    @property
-    def room(self) -> int:
-        """What awaits its length stays, too."""
-        return max(1, self._capacity - len(self._pending))
-
-    def take(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The entries that are new."""
-        if not entries:
-            return []
-        first, last = entries[0]["record_id"], entries[-1]["record_id"]
-        if last + 1 < self._next:  # torch was told to begin anew
-            self._next, self._pending = first, {}
-        self.lost += max(0, first - self._next)
-        new = [entry for entry in entries if entry["record_id"] >= self._next]
-        self._next = last + 1
-        self._capacity = max(self._capacity, len(entries))
-        if self.lost:
-            self._capacity = len(entries)
-        return new
-
-    def note_rates(self, count: int, steps: int, seconds: float) -> None:
-        """Of new entries, over so many steps and seconds."""
-        if steps:
-            self.per_step = count / steps
-        self.per_second = count / max(seconds, 1e-3)
-
-    def await_lengths(self, called: dict[int, int]) -> None:
-        """Look for the lengths of these from now on: ``record_id`` → when it was called."""
-        self._pending.update(called)
-
-    def with_lengths(self, entries: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
-        """The awaited ones that have their lengths now, in nanoseconds. Those that will never have
-        one are awaited no longer: they are gone, or have got one that cannot be, or have been
-        retired without, or a later one of their group has been, since torch's watchdog goes by their
-        order. It retires an entry a moment before it notes the length, so that this must be so
-        twice."""
-        found, left = [], {}
-        latest = _latest_retired(entries)
-        over = set()
-        for entry in entries:
-            number = entry["record_id"]
-            if number not in self._pending:
-                continue
-            took = entry.get("duration_ms")
-            if took is not None:
-                if isinstance(took, (int, float)) and 0 < took < _DAY_MS:
-                    found.append((entry, round(took * 1e6)))
-                continue
-            if entry.get("retired") or number < latest.get(entry.get("pg_id"), -1):
-                over.add(number)
-            if number not in self._ended:
-                left[number] = self._pending[number]
-        self._pending, self._ended = left, over
-        return found
-
-    def pending_since(self, now: int) -> int:
-        """When the first collective was called that awaits its length, less one; ``now`` where none
-        does. Nanoseconds since the epoch."""
-        return min((called - 1 for called in self._pending.values()), default=now)
-
-
-def _numbered(entries: object) -> list[dict[str, Any]]:
-    """The entries that can be told from each other."""
-    if not isinstance(entries, list):
-        return []
-    return [one for one in entries if isinstance(one, dict) and type(one.get("record_id")) is int]
-
-
-def _latest_retired(entries: list[dict[str, Any]]) -> dict[object, int]:
-    """Process group → its last entry that has been retired."""
-    return {entry.get("pg_id"): entry["record_id"] for entry in entries if entry.get("retired")}
-
-
 def _number(entry: dict[str, Any]) -> int:
     """In its group; sends and receives have numbers of their own."""
     if entry["is_p2p"]:
@@ -395,58 +284,3 @@ def _no_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def enlarge_ring() -> None:
-    """Have the recorders keep :data:`RING_ENTRIES`, where nothing or less is asked for. To be called
-    before the first process group is made."""
-    least = TIMED_RING_ENTRIES if timing_asked() else RING_ENTRIES
-    for name in _SIZE_VARIABLES:
-        value = os.environ.get(name, "")
-        if value.isdigit() and int(value) < least:
-            os.environ[name] = str(least)
-    ask_for_ring(least)
-
-
-def ask_for_ring(entries: int = DEFAULT_ENTRIES) -> None:
-    """Have the recorders keep so many entries, unless a variable says how many: up to torch 2.10 they
-    keep none by themselves. To be called before the first process group is made."""
-    if any(os.environ.get(name) for name in _SIZE_VARIABLES):
-        return
-    newer, earlier = _SIZE_VARIABLES
-    os.environ[newer] = str(entries)
-    if _version() < _RENAMED_IN:
-        os.environ[earlier] = str(entries)
-
-
-def timing_asked() -> bool:
-    """Whether torch is to measure the length of collectives, by its variable."""
-    return os.environ.get(TIMING_VARIABLE, "").lower() in _TRUE
-
-
-def enable_timing() -> None:
-    """Have backends measure the length of their collectives that take no notice of the variable, as
-    ``nccl2``. Of groups that exist."""
-    if not dist.is_available():
-        return
-    for group in list(dist.distributed_c10d._world.pg_map):
-        try:
-            for kind in group._device_types:
-                if kind.type != "cpu":
-                    group._get_backend(kind)._enable_collectives_timing()  # type: ignore[attr-defined]
-        except Exception:  # noqa: BLE001, S112 - private to torch, and not every backend can
-            continue
-
-
-def _version() -> tuple[int, ...]:
-    """Of torch: major and minor."""
-    return tuple(int(part) for part in torch.__version__.split(".")[:2])
-
-
-def _capacity() -> int:
-    """Entries that a recorder keeps, by the variables that torch reads."""
-    for name in _SIZE_VARIABLES:
-        value = os.environ.get(name, "")
-        if value.isdigit():
-            return int(value)
-    return DEFAULT_ENTRIES

@@ -22,7 +22,9 @@ from torchscale.features.compare.history.text import (
 )
 from torchscale.features.compare.history.trends import trends
 from torchscale.report.charts import Chart
-from torchscale.report.document import Bullets, Table, Tone
+from torchscale.report.document import Bullets
+from torchscale.report.table import Table
+from torchscale.report.values import Tone
 
 DRIVER = SideDifference("driver", ("550.54", "570.1"))
 

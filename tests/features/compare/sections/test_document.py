@@ -20,11 +20,13 @@ from torchscale.features.compare.text.comparison import comparison_label, format
 from torchscale.features.compare.text.result import format_level, measured_at
 from torchscale.features.compare.text.verdict import format_session_noise
 from torchscale.report.charts import Chart
-from torchscale.report.document import Document, Table, Tone
-from torchscale.report.formats.chart_plotly import chart_figure
-from torchscale.report.formats.chart_svg import chart_svg
+from torchscale.report.document import Document
+from torchscale.report.formats.charts.chart_plotly import chart_figure
+from torchscale.report.formats.charts.chart_svg import chart_svg
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
+from torchscale.report.table import Table
+from torchscale.report.values import Tone
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell, ResultSet

@@ -9,11 +9,12 @@ from tests.explanations import explained, measured, side
 from torchscale.features.compare.analysis.compare import compare
 from torchscale.features.compare.analysis.explanation import ExplainedPair, explain
 from torchscale.features.compare.sections.why import waterfall, why_section
-from torchscale.report.document import Bullets, ChartGrid, Paragraph, Table
-from torchscale.report.formats.chart_plotly import chart_figure
-from torchscale.report.formats.chart_screen import screen_chart
-from torchscale.report.formats.chart_svg import chart_svg
+from torchscale.report.document import Bullets, ChartGrid, Paragraph
+from torchscale.report.formats.charts.chart_plotly import chart_figure
+from torchscale.report.formats.charts.chart_screen import screen_chart
+from torchscale.report.formats.charts.chart_svg import chart_svg
 from torchscale.report.formats.console import print_blocks
+from torchscale.report.table import Table
 from torchscale.schema.run.step_parts import OutsidePart, StepPart
 
 NAMES = ("before", "after")

@@ -16,7 +16,8 @@ from tests.features.decide.tune.test_memory import GIB, Predicted
 from torchscale.config.choices import TuningAxis
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment
-from torchscale.config.strategy import Ddp, Fsdp, Strategy, strategy_label
+from torchscale.config.strategies.data_parallel import Ddp, Fsdp
+from torchscale.config.strategy import Strategy, strategy_label
 from torchscale.errors import ExitCode, MachineError, StoreError, UsageError
 from torchscale.features.decide.tune.outcome import TuneOutcome
 from torchscale.features.decide.tune.run import TuneOptions, tune

@@ -9,7 +9,7 @@ from torchscale.config.choices import DeviceKind, TuningAxis
 from torchscale.config.dump import to_yaml
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment_from
-from torchscale.config.strategy import Ddp
+from torchscale.config.strategies.data_parallel import Ddp
 from torchscale.config.yaml_reader import read_yaml
 from torchscale.features.decide.tune.settings import EXCHANGES_NOTHING, NUMERICS, candidates
 

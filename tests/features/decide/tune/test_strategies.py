@@ -8,18 +8,15 @@ import math
 import pytest
 
 from tests.factories import experiment
-from torchscale.config.strategy import (
+from torchscale.config.strategies.data_parallel import Ddp, Fsdp, Zero1
+from torchscale.config.strategies.model_parallel import (
     ContextParallel,
-    Ddp,
     ExpertParallel,
-    Fsdp,
-    Hybrid,
     ModelParallel,
     PipelineParallel,
     TensorParallel,
-    Zero1,
-    strategy_options,
 )
+from torchscale.config.strategy import Hybrid, strategy_options
 from torchscale.features.decide.tune.strategies import StrategyChoice, choice_of, choices
 
 

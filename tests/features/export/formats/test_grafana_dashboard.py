@@ -14,7 +14,7 @@ from torchscale.features.export.formats import grafana_dashboard
 from torchscale.report.figures import prometheus
 from torchscale.report.figures.figure import ExportedRun
 from torchscale.report.figures.run import exported_run
-from torchscale.schema.exports.report import Compute
+from torchscale.schema.exports.training import Compute
 
 _METRIC = re.compile(r"torchscale_\w+")
 

@@ -11,8 +11,8 @@ from tests.factories import cells, failed_record, launch_record, run
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import machine_summary
 from torchscale.analysis.summary.run import RunSummary, summarize
-from torchscale.report.document import Tone
 from torchscale.report.sections.first_screen.headline import headline
+from torchscale.report.values import Tone
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.state import State
 

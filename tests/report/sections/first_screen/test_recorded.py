@@ -6,8 +6,8 @@ import pytest
 
 from tests.features.trace.replay.test_host import GlooTraining
 from torchscale.features.trace.analysis.analyze import analyze_trace
-from torchscale.report.document import Tone
 from torchscale.report.sections.first_screen.recorded import recorded_headline, recorded_statuses
+from torchscale.report.values import Tone
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import FindingKind
 

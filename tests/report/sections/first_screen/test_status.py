@@ -12,9 +12,10 @@ from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import machine_summary
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.report.build import build_document
-from torchscale.report.document import QuestionAnswer, Tone
+from torchscale.report.document import QuestionAnswer
 from torchscale.report.sections.first_screen.causes import cause_groups
 from torchscale.report.sections.first_screen.status import statuses
+from torchscale.report.values import Tone
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import CellRun

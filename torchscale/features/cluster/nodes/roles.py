@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from torchscale.config.sections import LaunchSettings
+from torchscale.config.sections.launch import LaunchSettings
 from torchscale.errors import ExitCode, MachineError, TorchscaleError
 from torchscale.features.cluster.cluster import Cluster
 from torchscale.features.cluster.nodes.follower import Follower

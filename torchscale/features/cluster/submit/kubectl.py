@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from torchscale.errors import MachineError, UsageError
 from torchscale.features.cluster.submit.manifests import CONTAINER, INDEX_ANNOTATION, INSTANCE_LABEL
-from torchscale.util.processes.subprocesses import Finished, run_bounded
+from torchscale.util.processes.bounded import Finished, run_bounded
 
 KUBECTL_SECONDS = 90.0
 """Time limit for one kubectl: it asks the API server several times, each within

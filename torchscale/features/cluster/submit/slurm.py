@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torchscale.errors import MachineError, UsageError
 from torchscale.util.optional import optional
-from torchscale.util.processes.subprocesses import Finished, run_bounded
+from torchscale.util.processes.bounded import Finished, run_bounded
 
 SUBMIT_SECONDS = 60.0
 """Time limit for one sbatch or squeue: a busy controller answers within its MessageTimeout, which

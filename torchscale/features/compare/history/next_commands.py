@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from torchscale.features.compare.history.records import HistoryRun
 from torchscale.features.compare.history.trends import ChangePoint
-from torchscale.report.document import shortened
+from torchscale.report.values import shortened
 
 _MINUTES = len("2026-11-20T10:01")
 _PLAIN_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,60}")

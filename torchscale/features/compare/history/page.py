@@ -21,7 +21,6 @@ from torchscale.features.compare.history.text import (
 from torchscale.features.compare.history.trends import ChangePoint, Point, Trend
 from torchscale.report.charts import Chart, ChartSeries, chart_name
 from torchscale.report.document import (
-    DASH,
     Block,
     Bullets,
     ChartGrid,
@@ -32,12 +31,10 @@ from torchscale.report.document import (
     Paragraph,
     QuestionAnswer,
     Section,
-    TableValue,
-    Tone,
-    shortened,
 )
 from torchscale.report.sections.charts import whiskers
 from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.values import DASH, TableValue, Tone, shortened
 from torchscale.util.units import format_percent, parse_moment
 from torchscale.util.words import plural
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from rich.console import Console
 
 from torchscale.features.compare.history.page import HistoryReport, history_document
-from torchscale.report.document import Bullets, Section, only_if, shortened
+from torchscale.report.document import Bullets, Section
 from torchscale.report.formats.console import print_document
+from torchscale.report.values import only_if, shortened
 from torchscale.util.words import capped
 
 _MAX_LEFT_OUT = 12

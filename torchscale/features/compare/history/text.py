@@ -9,7 +9,7 @@ from torchscale.config.choices import Metric
 from torchscale.features.compare.history.trends import ChangePoint, Trend
 from torchscale.features.compare.text.comparison import format_interval, format_ratio_change
 from torchscale.features.compare.text.result import cell_text, format_level, metric_label
-from torchscale.report.document import shortened
+from torchscale.report.values import shortened
 from torchscale.util.words import by_count, plural
 
 _MAX_DIFFERENCES = 8

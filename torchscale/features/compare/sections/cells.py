@@ -23,18 +23,9 @@ from torchscale.features.compare.text.comparison import (
     format_verdict,
 )
 from torchscale.features.compare.text.result import format_level, metric_label, result_label
-from torchscale.report.document import (
-    Block,
-    Bullets,
-    Paragraph,
-    Section,
-    Table,
-    TableValue,
-    Tone,
-    caution_where,
-    shortened,
-)
-from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.document import Block, Bullets, Paragraph, Section
+from torchscale.report.table import ColumnOf, Table, table_of
+from torchscale.report.values import TableValue, Tone, caution_where, shortened
 from torchscale.util.words import plural
 
 MAX_BRIEF_ROWS = 15

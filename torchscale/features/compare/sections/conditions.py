@@ -10,19 +10,9 @@ from torchscale.features.compare.analysis.matching import SideDifference
 from torchscale.features.compare.analysis.pair import MIN_LAUNCHES, Pair
 from torchscale.features.compare.text.comparison import BRACKETS
 from torchscale.features.compare.text.verdict import format_session_noise
-from torchscale.report.document import (
-    DASH,
-    Block,
-    Bullets,
-    Column,
-    Paragraph,
-    Section,
-    Table,
-    TableValue,
-    caution_where,
-    only_if,
-    shortened,
-)
+from torchscale.report.document import Block, Bullets, Paragraph, Section
+from torchscale.report.table import Column, Table
+from torchscale.report.values import DASH, TableValue, caution_where, only_if, shortened
 from torchscale.util.units import format_percent
 from torchscale.util.words import plural
 

@@ -36,15 +36,8 @@ from torchscale.features.compare.text.comparison import (
 )
 from torchscale.features.compare.text.result import METRIC_LABELS, measured_at
 from torchscale.features.compare.text.verdict import pair_verdict
-from torchscale.report.document import (
-    Document,
-    KeyFigure,
-    Overview,
-    Paragraph,
-    Section,
-    only_if,
-    shortened,
-)
+from torchscale.report.document import Document, KeyFigure, Overview, Paragraph, Section
+from torchscale.report.values import only_if, shortened
 from torchscale.util.words import plural
 
 _BRIEF_DIFFERENCES = 12

@@ -17,18 +17,11 @@ from torchscale.features.compare.text.comparison import both_values, change_ends
 from torchscale.features.compare.text.result import METRIC_LABELS, result_label
 from torchscale.features.compare.text.verdict import format_nothing_compared
 from torchscale.report.charts import Chart, ChartSeries, chart_name
-from torchscale.report.document import (
-    Block,
-    Bullets,
-    ChartGrid,
-    Paragraph,
-    Section,
-    only_if,
-    shortened,
-)
+from torchscale.report.document import Block, Bullets, ChartGrid, Paragraph, Section
 from torchscale.report.sections.selection import spread_out
 from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.labels import short_batch, short_title
+from torchscale.report.values import only_if, shortened
 from torchscale.schema.cells.kinds import training_workload
 from torchscale.schema.run.result_set import ResultCell
 from torchscale.util.units import format_change

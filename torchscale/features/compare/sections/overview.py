@@ -12,7 +12,8 @@ from torchscale.features.compare.text.comparison import comparison_label, format
 from torchscale.features.compare.text.result import result_label
 from torchscale.features.compare.text.verdict import format_headline, format_session_noise
 from torchscale.report.charts import AnyChart
-from torchscale.report.document import Headline, Overview, QuestionAnswer, Tone, shortened
+from torchscale.report.document import Headline, Overview, QuestionAnswer
+from torchscale.report.values import Tone, shortened
 from torchscale.util.words import capped, listed, plural
 
 _TONES = {

@@ -11,7 +11,9 @@ from torchscale.features.compare.analysis.pair import ChangeVerdict, Overall, Pa
 from torchscale.features.compare.sections.cells import ratio_value, verdict_value
 from torchscale.features.compare.text.comparison import change_ends
 from torchscale.features.compare.text.result import METRIC_LABELS
-from torchscale.report.document import DASH, Column, Section, Table, TableValue, shortened
+from torchscale.report.document import Section
+from torchscale.report.table import Column, Table
+from torchscale.report.values import DASH, TableValue, shortened
 
 _SAME = LogRatio(0.0)
 """The reference against itself."""

@@ -11,16 +11,9 @@ from torchscale.features.compare.text.result import (
     metric_label,
     result_label,
 )
-from torchscale.report.document import (
-    DASH,
-    Block,
-    Column,
-    Paragraph,
-    Table,
-    TableValue,
-    optional_value,
-    shortened,
-)
+from torchscale.report.document import Block, Paragraph
+from torchscale.report.table import Column, Table
+from torchscale.report.values import DASH, TableValue, optional_value, shortened
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.util.units import format_percent

@@ -27,18 +27,9 @@ from torchscale.features.compare.text.why import (
     why_headline,
 )
 from torchscale.report.charts import BarLayer, StackedChart, chart_name
-from torchscale.report.document import (
-    Block,
-    Bullets,
-    ChartGrid,
-    Paragraph,
-    Section,
-    Table,
-    TableValue,
-    Tone,
-    shortened,
-)
-from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.document import Block, Bullets, ChartGrid, Paragraph, Section
+from torchscale.report.table import ColumnOf, Table, table_of
+from torchscale.report.values import TableValue, Tone, shortened
 from torchscale.util.words import plural
 
 _MAX_OPERATORS, _MAX_BRIEF_OPERATORS = 60, 8

@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchscale.report.document import DASH, Column, Table, TableValue, Tone, text_value
+from torchscale.report.table import Column, Table
+from torchscale.report.values import DASH, TableValue, Tone, text_value
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from torchscale.features.compare.sections.document import (
 )
 from torchscale.features.compare.text.comparison import BRACKETS, format_scores
 from torchscale.features.compare.text.verdict import format_session_noise
-from torchscale.report.document import Bullets, Section, only_if, shortened
+from torchscale.report.document import Bullets, Section
 from torchscale.report.formats.console import MAX_ROWS, print_document
+from torchscale.report.values import only_if, shortened
 from torchscale.util.words import plural
 
 _MAX_PROBLEMS = 5

@@ -20,12 +20,9 @@ from torchscale.features.compare.text.result import (
     label_parts,
     result_label,
 )
-from torchscale.report.document import shortened
+from torchscale.report.values import shortened
 from torchscale.util.interval_text import format_ends
-from torchscale.util.units import (
-    format_change,
-    format_percent,
-)
+from torchscale.util.units import format_change, format_percent
 from torchscale.util.words import by_count, listed, plural
 
 _DIGITS_OF_P = 3

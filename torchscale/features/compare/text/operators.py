@@ -12,7 +12,7 @@ from torchscale.features.compare.analysis.operators import (
     RecordingComparison,
 )
 from torchscale.features.compare.text.why import TimeUnit
-from torchscale.report.document import shortened
+from torchscale.report.values import shortened
 from torchscale.util.units import format_change, format_percent
 
 ONE_RECORDING = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from torchscale.config.choices import Metric
-from torchscale.report.document import shortened
 from torchscale.report.text.labels import batch_label, panel_title
 from torchscale.report.text.times import format_days
+from torchscale.report.values import shortened
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultCell, ResultSet

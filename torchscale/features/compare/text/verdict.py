@@ -29,7 +29,7 @@ from torchscale.features.compare.text.result import (
     metric_label,
     result_label,
 )
-from torchscale.report.document import shortened
+from torchscale.report.values import shortened
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.util.units import format_percent
 from torchscale.util.words import capped, listed, plural

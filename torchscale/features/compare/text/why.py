@@ -12,7 +12,7 @@ from torchscale.features.compare.analysis.likely_cause import CauseBasis, Likely
 from torchscale.features.compare.analysis.pair import MIN_LAUNCHES
 from torchscale.features.compare.analysis.why import CellWhy, Clarity, PartChange
 from torchscale.features.compare.text.comparison import comparison_label
-from torchscale.report.document import shortened
+from torchscale.report.values import shortened
 from torchscale.schema.run.step_parts import OutsidePart, StepPart
 from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_change, format_percent

@@ -13,19 +13,9 @@ from torchscale.features.decide.forecast.predict import (
 )
 from torchscale.features.decide.forecast.series import MeasuredCount, latency_between_nodes
 from torchscale.report.charts import Chart, ChartSeries, chart_name
-from torchscale.report.document import (
-    Block,
-    Bullets,
-    ChartGrid,
-    Document,
-    Paragraph,
-    Section,
-    Table,
-    TableValue,
-    only_if,
-    shortened,
-)
-from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.document import Block, Bullets, ChartGrid, Document, Paragraph, Section
+from torchscale.report.table import ColumnOf, Table, table_of
+from torchscale.report.values import TableValue, only_if, shortened
 from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_percent, format_rate, format_seconds
 from torchscale.util.words import plural

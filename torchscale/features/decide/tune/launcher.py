@@ -13,7 +13,7 @@ from torchscale.analysis.training.flags import Flag, launch_flags
 from torchscale.analysis.training.throughput import mean_step_seconds, samples_per_second
 from torchscale.config.choices import TuningAxis
 from torchscale.config.experiment import Experiment
-from torchscale.config.strategy import Ddp
+from torchscale.config.strategies.data_parallel import Ddp
 from torchscale.features.decide.tune.buckets import exposed_seconds, reduction
 from torchscale.features.decide.tune.search import SettingLaunch, SettingSearch
 from torchscale.features.decide.tune.settings import PREDICTED_MIB, SettingChange, bucket_candidate

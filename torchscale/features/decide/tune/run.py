@@ -15,8 +15,8 @@ from torchscale.config.dump import to_yaml
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment
 from torchscale.config.script import ScriptChoice
-from torchscale.config.sections import PRESETS, BenchmarkSettings
-from torchscale.config.strategy import Ddp
+from torchscale.config.sections.benchmark import PRESETS, BenchmarkSettings
+from torchscale.config.strategies.data_parallel import Ddp
 from torchscale.errors import MachineError, StoreError, UsageError
 from torchscale.features.decide.tune.launcher import SettingLauncher, with_changes
 from torchscale.features.decide.tune.memory import MemoryForecast, as_ddp

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from torchscale.catalog.models import InputKind, find_model
+from torchscale.catalog.model_facts import InputKind
+from torchscale.catalog.models import find_model
 from torchscale.config.choices import Checkpointing, CompileMode, DeviceKind, Precision, TuningAxis
 from torchscale.config.experiment import Experiment
-from torchscale.config.strategy import CommHook, Ddp, Strategy, strategy_label
+from torchscale.config.strategies.data_parallel import CommHook, Ddp
+from torchscale.config.strategy import Strategy, strategy_label
 
 _BUCKETS_MIB = (1.0, 5.0, 25.0, 100.0)
 """Sizes from what keeps a fast network busy to what puts most models into one bucket; torch's

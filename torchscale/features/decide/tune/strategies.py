@@ -9,20 +9,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torchscale.config.degrees import Degrees
-from torchscale.config.strategy import (
+from torchscale.config.strategies.data_parallel import Ddp, Fsdp, Sharded, Zero1
+from torchscale.config.strategies.model_parallel import (
     ContextParallel,
-    Ddp,
     ExpertParallel,
-    Fsdp,
-    Hybrid,
     PipelineBase,
     PipelineParallel,
     Schedule,
     SequenceParallel,
-    Sharded,
-    Strategy,
     TensorParallel,
-    Zero1,
+)
+from torchscale.config.strategy import (
+    Hybrid,
+    Strategy,
     is_sequence_parallel,
     sharding,
     strategy_label,

@@ -7,15 +7,8 @@ from collections.abc import Sequence
 
 from torchscale.features.decide.tune.export_schema import StrategyExport, TuningExport
 from torchscale.features.decide.tune.labels import format_gain
-from torchscale.report.document import (
-    DASH,
-    Column,
-    Table,
-    TableValue,
-    only_if,
-    optional_text,
-    optional_value,
-)
+from torchscale.report.table import Column, Table
+from torchscale.report.values import DASH, TableValue, only_if, optional_text, optional_value
 from torchscale.util.units import format_bytes, format_rate
 
 _NAMED = 3

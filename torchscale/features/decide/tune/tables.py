@@ -15,19 +15,10 @@ from torchscale.features.decide.tune.export_schema import (
     TuningTrialExport,
 )
 from torchscale.features.decide.tune.labels import format_gain, setting_label
-from torchscale.report.document import (
-    Block,
-    Column,
-    Document,
-    Paragraph,
-    Section,
-    Table,
-    TableValue,
-    optional_text,
-    optional_value,
-    text_value,
-)
+from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document
+from torchscale.report.table import Column, Table
+from torchscale.report.values import TableValue, optional_text, optional_value, text_value
 from torchscale.util.units import format_change, format_percent, format_rate, format_seconds
 
 _BUDGET_MINUTES = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720)

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from torchscale.report.document import only_if, optional_text
 from torchscale.report.figures.figure import Exported, ExportedCell, ExportedRun, Figure
 from torchscale.report.text.figures import EFFICIENCY, PEAK_ALLOCATED, STEP_MEAN, THROUGHPUT
+from torchscale.report.values import only_if, optional_text
 from torchscale.schema.node.check import Status
 from torchscale.schema.state import State
 from torchscale.util.text import strip_control

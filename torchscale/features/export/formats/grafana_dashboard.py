@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from torchscale.report.document import only_if
 from torchscale.report.figures.figure import Exported, ExportedRun
 from torchscale.report.figures.prometheus import metric_name
 from torchscale.report.text.figures import (
@@ -22,8 +21,9 @@ from torchscale.report.text.figures import (
     THROUGHPUT_PER_DEVICE,
     TOKENS,
     UTILIZATION,
-    Quantity,
 )
+from torchscale.report.text.quantity import Quantity
+from torchscale.report.values import only_if
 
 _SCHEMA_VERSION = 38
 """Schema version of a dashboard of Grafana 9.5; later versions migrate it when they load it."""

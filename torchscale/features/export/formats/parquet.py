@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from torchscale.analysis.kinds import AnySummary
 from torchscale.errors import OutputError, UsageError
 from torchscale.features.export.formats.store import RunToStore, Stored, missing_library
-from torchscale.report.document import only_if
 from torchscale.report.formats.columns import COLUMNS
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.figures import (
@@ -27,6 +26,7 @@ from torchscale.report.text.figures import (
     THROUGHPUT_PER_DEVICE,
     TOKENS,
 )
+from torchscale.report.values import only_if
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.training import TrainingResult

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.errors import MachineError
-from torchscale.report.document import only_if
 from torchscale.report.figures.figure import ExportedCell, ExportedRun
+from torchscale.report.values import only_if
 from torchscale.schema.state import State
 from torchscale.util.redaction import redact_text
 from torchscale.version import DISTRIBUTION

@@ -33,7 +33,7 @@ from torchscale.features.export.formats.store import (
     outcome_tags,
 )
 from torchscale.features.export.formats.wandb_log import has_ended
-from torchscale.report.document import only_if
+from torchscale.report.values import only_if
 from torchscale.util.files import fsync_directory
 from torchscale.util.processes.subprocesses import wait_until
 

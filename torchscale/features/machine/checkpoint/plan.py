@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from torchscale.config.choices import DeviceKind
 from torchscale.config.experiment import Experiment
-from torchscale.config.strategy import Zero1
+from torchscale.config.strategies.data_parallel import Zero1
+from torchscale.plan.execution_target import ExecutionTarget
 from torchscale.plan.kinds import PlanRow, training
-from torchscale.plan.obstacles import ExecutionTarget
 from torchscale.schema.cells.checkpoint import CheckpointCell
 
 _SECONDS = (6.0, 600.0)

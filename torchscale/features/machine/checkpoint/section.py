@@ -12,19 +12,11 @@ from torchscale.features.machine.checkpoint.text import (
     slowing_line,
     slowing_text,
 )
-from torchscale.report.document import (
-    Block,
-    Bullets,
-    Paragraph,
-    ReportPart,
-    Section,
-    TableValue,
-    only_if,
-    shortened,
-)
+from torchscale.report.document import Block, Bullets, Paragraph, ReportPart, Section
 from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.text.labels import cell_label
 from torchscale.report.text.run_labels import identity_of
+from torchscale.report.values import TableValue, only_if, shortened
 from torchscale.schema.exports.checkpoint import CheckpointFigures, RankRates
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.util.units import (

@@ -9,24 +9,17 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.features.machine.text import flagged_sizes, format_fit, point_flag_lines
 from torchscale.report.charts import Chart, ChartSeries, chart_name
 from torchscale.report.document import (
-    DASH,
     MAX_BLOCK,
     Block,
     Bullets,
     ChartGrid,
-    Column,
     Details,
     Paragraph,
     ReportPart,
     Section,
-    Table,
-    TableValue,
-    Tone,
-    only_if,
-    optional_value,
-    shortened,
 )
-from torchscale.report.table import ColumnOf, table_of
+from torchscale.report.table import Column, ColumnOf, Table, table_of
+from torchscale.report.values import DASH, TableValue, Tone, only_if, optional_value, shortened
 from torchscale.schema.exports.machine import CollectiveFigures, CollectivePoint, Curve
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.util.units import (

@@ -10,7 +10,8 @@ from torchscale.analysis.machine.collectives import (
     sweep_flags,
     with_link_shares,
 )
-from torchscale.analysis.machine.link_verdict import LinkTopology, judge_link
+from torchscale.analysis.machine.link_ceiling import LinkTopology
+from torchscale.analysis.machine.link_verdict import judge_link
 from torchscale.analysis.summary.facts import LaunchConditions, cell_facts
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.outcome import cell_outcome, completed_launches

@@ -9,18 +9,10 @@ from rich.console import Console
 
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.features.machine.text import format_fit, format_warning, point_flag_lines
-from torchscale.report.document import (
-    DASH,
-    Block,
-    Column,
-    Document,
-    Paragraph,
-    Section,
-    Table,
-    TableValue,
-    optional_text,
-)
+from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document
+from torchscale.report.table import Column, Table
+from torchscale.report.values import DASH, TableValue, optional_text
 from torchscale.schema.cells.collectives import PairSample
 from torchscale.schema.exports.machine import CollectiveFigures, CollectivePoint, Curve
 from torchscale.util.units import format_byte_rate, format_bytes, format_percent, format_seconds

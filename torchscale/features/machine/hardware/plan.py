@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from torchscale.config.choices import DeviceKind, MatmulType
 from torchscale.config.experiment import Experiment
+from torchscale.plan.execution_target import ExecutionTarget, machine_obstacle
 from torchscale.plan.kinds import START_SECONDS, PlanRow
-from torchscale.plan.obstacles import ExecutionTarget, machine_obstacle
 from torchscale.schema.cells.hardware import HardwareCell
 
 _COPY_BYTES = {"cpu": 256 << 20}

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from torchscale.config.choices import DeviceKind
 from torchscale.config.experiment import Experiment
+from torchscale.plan.execution_target import ExecutionTarget
 from torchscale.plan.kinds import PlanRow, training
-from torchscale.plan.obstacles import ExecutionTarget
 from torchscale.schema.cells.memory import MemoryCell
 
 _SECONDS = (4.0, 60.0)

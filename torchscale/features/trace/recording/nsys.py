@@ -24,7 +24,8 @@ from torchscale.schema.profiles.nvtx_names import CAPTURE, NVTX_PACKAGE
 from torchscale.util.interpreter import module_command
 from torchscale.util.nsight import importer_of, importer_problem, installation_of
 from torchscale.util.optional import optional
-from torchscale.util.processes.subprocesses import Finished, ManagedProcess, run_bounded
+from torchscale.util.processes.bounded import Finished, run_bounded
+from torchscale.util.processes.subprocesses import ManagedProcess
 from torchscale.util.scratch import scratch_directory
 
 MIN_VERSION = (2022, 1)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchscale.config.sections import LaunchSettings
+from torchscale.config.sections.launch import LaunchSettings
 from torchscale.errors import ExitCode, MachineError
 from torchscale.features.cluster.cluster import Cluster, find_cluster
 from torchscale.features.cluster.nodes.follower import Follower

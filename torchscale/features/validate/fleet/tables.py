@@ -13,17 +13,10 @@ from torchscale.features.validate.document import CHECK_TONES, PART_TONES
 from torchscale.features.validate.fleet.differences import checks_of
 from torchscale.features.validate.fleet.fleet import rail_name, slow_rail_text
 from torchscale.features.validate.terminal import print_fixes, print_verdict
-from torchscale.report.document import (
-    Block,
-    Column,
-    Paragraph,
-    Table,
-    TableValue,
-    Tone,
-    only_if,
-    text_value,
-)
+from torchscale.report.document import Block, Paragraph
 from torchscale.report.formats.console import print_blocks, print_line
+from torchscale.report.table import Column, Table
+from torchscale.report.values import TableValue, Tone, only_if, text_value
 from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.fleet import (
     FleetFigure,

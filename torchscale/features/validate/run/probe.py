@@ -14,7 +14,8 @@ from torchscale.errors import MachineError
 from torchscale.launch.torchrun import LOCAL_RENDEZVOUS, require_loopback
 from torchscale.schema.node.probe import PROBE_GROUPS, CollectiveFacts, NodeFacts, SoftwareFacts
 from torchscale.util.interpreter import module_command
-from torchscale.util.processes.subprocesses import Finished, inherited_environment, run_bounded
+from torchscale.util.processes.bounded import Finished, run_bounded
+from torchscale.util.processes.subprocesses import inherited_environment
 from torchscale.util.scratch import scratch_directory
 
 _PROBE_SECONDS = 180.0

@@ -13,14 +13,11 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.rules_pauses import CERTAIN_PAUSES
-from torchscale.analysis.diagnosis.rules_spells import Spells, judge_spells, slow_spells
+from torchscale.analysis.diagnosis.rules_spells import judge_spells
 from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
-from torchscale.analysis.diagnosis.shared import (
-    COST_FLOOR,
-    EXPLAINED_SHARE,
-    medians_of_others,
-)
+from torchscale.analysis.diagnosis.shared import COST_FLOOR, EXPLAINED_SHARE, medians_of_others
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Signals
+from torchscale.analysis.diagnosis.spells import Spells, slow_spells
 from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
 from torchscale.analysis.stats.change_points import NoisySeries, change_points
 from torchscale.features.watch.analysis.signals import block_medians, job_signals

@@ -35,8 +35,9 @@ from torchscale.schema.launch.hang import (
     dump_file,
 )
 from torchscale.util.files import atomic_write_model, atomic_write_text, read_bounded
+from torchscale.util.processes.description import rank_environment
 from torchscale.util.processes.names import RANK_PROCESS
-from torchscale.util.processes.subprocesses import POLL_SECONDS, rank_environment, tail
+from torchscale.util.processes.subprocesses import POLL_SECONDS, tail
 
 _WORKERS = frozenset({"torchscale.worker", "torchscale.worker.launcher.elastic_launcher"})
 """Modules that a rank's command line names, from Python 3.11 on where the rank is a fork."""

@@ -11,7 +11,7 @@ import msgspec
 from torchscale.errors import MachineError
 from torchscale.schema.launch.hang import StackFrame
 from torchscale.util.interpreter import installed_program
-from torchscale.util.processes.subprocesses import run_bounded
+from torchscale.util.processes.bounded import run_bounded
 
 _ALL_SECONDS = 20.0
 """Seconds for all ranks of a machine: eight that can be read take one or two."""

@@ -26,7 +26,7 @@ from torchscale.features.watch.hang.source_loops import outermost_loops
 from torchscale.features.watch.hang.stacks import LineRange
 from torchscale.schema.launch.hang import RankCondition, StackFrame
 from torchscale.util.files import read_bounded
-from torchscale.util.processes.subprocesses import rank_environment
+from torchscale.util.processes.description import rank_environment
 
 _MAX_RANKS = 1024
 _BUSY_SHARE = 0.5

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from torchscale.analysis.exchanges.steps import JobSteps
-from torchscale.catalog.models import OptionValue
+from torchscale.catalog.model_facts import OptionValue
 from torchscale.config.script import BATCH, PRECISION, SEED, WORLD_SIZE
 from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
 from torchscale.features.watch.hang.watched_job import ask_starting_ranks

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from torchscale.analysis.diagnosis.shared import COST_FLOOR
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import LostTime, shortened
+from torchscale.report.document import LostTime
 from torchscale.report.text.findings import confidence_text, finding_title
 from torchscale.report.text.labels import batch_label, short_title
 from torchscale.report.text.run_labels import device_noun
-from torchscale.schema.exports.report import Decomposition
+from torchscale.report.values import shortened
+from torchscale.schema.exports.training import Decomposition
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 from torchscale.util.words import capped, format_range, listed, plural, sentence

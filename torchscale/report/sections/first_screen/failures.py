@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.report.document import Failure, shortened
+from torchscale.report.document import Failure
 from torchscale.report.text.failure import failure_excerpt
 from torchscale.report.text.labels import cell_label
+from torchscale.report.values import shortened
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.util.words import listed, plural

@@ -9,13 +9,13 @@ import numpy as np
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.charts import AnyChart, BarLayer, Chart, ChartSeries, StackedChart
-from torchscale.report.document import only_if
 from torchscale.report.sections.charts import efficiency_ends, node_boundary
 from torchscale.report.sections.first_screen.recorded import first_timeline
 from torchscale.report.sections.selection import MAX_LINES
 from torchscale.report.text.labels import batch_label, short_title
 from torchscale.report.text.run_labels import device_noun
-from torchscale.schema.exports.report import Phases
+from torchscale.report.values import only_if
+from torchscale.schema.exports.training import Phases
 
 _NAME = "overview"
 _MAX_BARS = 12

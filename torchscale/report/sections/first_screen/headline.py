@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.scaling import Efficiency, Grade
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.catalog.models import model_title
-from torchscale.report.document import Headline, Tone, shortened
+from torchscale.catalog.model_options import model_title
+from torchscale.report.document import Headline
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.first_screen.recorded import recorded_headline
-from torchscale.report.text.figures import LOST_PARTS, format_efficiency, samples_text
+from torchscale.report.text.cell_values import format_efficiency, samples_text
 from torchscale.report.text.labels import batch_label
+from torchscale.report.text.lost_parts import LOST_PARTS
 from torchscale.report.text.run_labels import device_noun
+from torchscale.report.values import Tone, shortened
 from torchscale.schema.state import State
 from torchscale.util.units import format_percent
 from torchscale.util.words import listed, plural

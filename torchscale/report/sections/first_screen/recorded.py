@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
+from torchscale.analysis.summary.run import RunSummary
 from torchscale.report.charts import AnyChart
-from torchscale.report.document import Headline, QuestionAnswer, Tone, shortened
+from torchscale.report.document import Headline, QuestionAnswer
 from torchscale.report.profile_blocks import timeline_chart
 from torchscale.report.text.findings import cost_words, finding_title
 from torchscale.report.text.profile import stall_line
+from torchscale.report.values import Tone, shortened
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Finding
 from torchscale.util.units import format_bytes, format_percent, format_seconds
@@ -147,3 +149,10 @@ def _replayed(analyses: Sequence[ProfileAnalysis]) -> str:
 def _seconds(analysis: ProfileAnalysis) -> float:
     """How long a rank was recorded."""
     return analysis.window.seconds / analysis.world_size
+
+
+def profiled_only(summary: RunSummary) -> bool:
+    """Whether its cells were recorded by a profiler and never measured."""
+    return bool(summary.cells) and all(
+        cell.profile is not None and cell.figures is None for cell in summary.cells
+    )

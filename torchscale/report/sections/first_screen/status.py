@@ -11,7 +11,7 @@ from torchscale.analysis.summary.machine import MachineSummary
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.scaling import EXCELLENT, GOOD
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.report.document import QuestionAnswer, Tone, caution_where, shortened
+from torchscale.report.document import QuestionAnswer
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.environment import changed_conditions
 from torchscale.report.sections.first_screen.causes import CauseGroup, cost_text
@@ -20,11 +20,17 @@ from torchscale.report.sections.first_screen.headline import (
     at_largest_count,
     common_grade,
 )
-from torchscale.report.sections.first_screen.recorded import COSTLY, recorded_statuses
+from torchscale.report.sections.first_screen.recorded import (
+    COSTLY,
+    profiled_only,
+    recorded_statuses,
+)
 from torchscale.report.sections.selection import MAX_LINES
-from torchscale.report.text.figures import PEAK_ALLOCATED, launches_label, memory_quantity
+from torchscale.report.text.cell_values import launches_label, memory_quantity
+from torchscale.report.text.figures import PEAK_ALLOCATED
 from torchscale.report.text.labels import batch_label, short_title
 from torchscale.report.text.run_labels import device_noun
+from torchscale.report.values import Tone, caution_where, shortened
 from torchscale.schema.state import State
 from torchscale.util.interval_text import Interval, format_share_interval
 from torchscale.util.units import format_bytes, format_percent
@@ -50,13 +56,6 @@ def statuses(summary: RunSummary, groups: Sequence[CauseGroup]) -> tuple[Questio
     trained = (_fits(summary), _scales(summary), _limited(summary, groups), _certain(summary))
     rows = (_measured(summary), *(trained if summary.cells else _machine(summary)))
     return tuple(row for row in rows if row is not None)
-
-
-def profiled_only(summary: RunSummary) -> bool:
-    """Whether its cells were recorded by a profiler and never measured."""
-    return bool(summary.cells) and all(
-        cell.profile is not None and cell.figures is None for cell in summary.cells
-    )
 
 
 def _machine(summary: RunSummary) -> list[QuestionAnswer]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.report.document import Overview, only_if, shortened
+from torchscale.report.document import Overview
 from torchscale.report.sections.first_screen.causes import cause_groups, causes, top_groups
 from torchscale.report.sections.first_screen.failures import failures
 from torchscale.report.sections.first_screen.first_chart import first_chart
 from torchscale.report.sections.first_screen.headline import headline
 from torchscale.report.sections.first_screen.status import statuses
+from torchscale.report.values import only_if, shortened
 
 
 def overview(summary: RunSummary) -> Overview:

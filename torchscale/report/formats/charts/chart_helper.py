@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from torchscale.report.charts import AnyChart
-from torchscale.report.formats.chart_screen import ScreenChart, screen_chart
+from torchscale.report.formats.charts.chart_screen import ScreenChart, screen_chart
 from torchscale.util.gc import gc_paused
 from torchscale.util.interpreter import module_command
 
@@ -31,7 +31,7 @@ _SIZE = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class Drawing:
-    """What :func:`~torchscale.report.formats.chart_screen.screen_chart` is given."""
+    """What :func:`~torchscale.report.formats.charts.chart_screen.screen_chart` is given."""
 
     chart: AnyChart
     prefix: str
@@ -54,7 +54,7 @@ class ChartHelper:
             pickle.dump(tuple(drawings), asked, protocol=pickle.HIGHEST_PROTOCOL)
             asked.seek(0)
             self._process = subprocess.Popen(
-                module_command("torchscale.report.formats.chart_helper"),
+                module_command("torchscale.report.formats.charts.chart_helper"),
                 stdin=asked,
                 stdout=self._output,
                 stderr=subprocess.DEVNULL,  # what it cannot draw, this process tries too, and says why

@@ -9,7 +9,7 @@ import pytest
 
 from torchscale.report.charts import Chart, ChartSeries
 from torchscale.report.document import ChartGrid, Document, Section
-from torchscale.report.formats.chart_helper import Alone, ChartHelper, Drawing, chart_helper
+from torchscale.report.formats.charts.chart_helper import Alone, ChartHelper, Drawing, chart_helper
 from torchscale.report.formats.html import render_html
 
 COUNT = 20

@@ -21,7 +21,7 @@ from torchscale.report.charts import (
     TimelineChart,
     TimeSpan,
 )
-from torchscale.report.formats.chart_screen import screen_chart, screen_width
+from torchscale.report.formats.charts.chart_screen import screen_chart, screen_width
 from torchscale.report.formats.html import render_html
 
 LINE = Chart(

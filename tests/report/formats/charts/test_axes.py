@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from torchscale.report.charts import BarLayer, Chart, ChartSeries, StackedChart
-from torchscale.report.formats.axes import (
+from torchscale.report.formats.charts.axes import (
     byte_ticks,
     cut_at,
     cut_points,
@@ -19,8 +19,8 @@ from torchscale.report.formats.axes import (
     side_by_side,
     x_ticks,
 )
-from torchscale.report.formats.chart_plotly import chart_figure
-from torchscale.report.formats.chart_svg import chart_svg, draw_chart
+from torchscale.report.formats.charts.chart_plotly import chart_figure
+from torchscale.report.formats.charts.chart_svg import chart_svg, draw_chart
 
 
 def chart(*lines: tuple[float, ...], **changes: object) -> Chart:

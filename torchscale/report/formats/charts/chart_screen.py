@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from torchscale.report.charts import AnyChart, Chart, StackedChart, TimelineChart
-from torchscale.report.formats.axes import is_small
-from torchscale.report.formats.chart_svg import BAR, Plot, draw_chart
+from torchscale.report.formats.charts.axes import is_small
+from torchscale.report.formats.charts.chart_svg import Plot, draw_chart
+from torchscale.report.formats.charts.matplotlib_axes import BAR
 from torchscale.util.units import format_bytes
 
-_INCHES = {"small": (3.4, 2.0), "normal": (3.6, 2.4), "large": (3.8, 2.75), "wide": (9.5, 3.0)}
+INCHES = {"small": (3.4, 2.0), "normal": (3.6, 2.4), "large": (3.8, 2.75), "wide": (9.5, 3.0)}
 """Width and height. A type of 7 points is 10 to 14 pixels high where the page is 1,280 wide, and 8
 to 10 on a phone; there, wide charts are scrolled."""
 _ROWS_FRAME, _ROW = 0.85, 0.22
@@ -90,7 +91,7 @@ def _finite(content: object) -> object:
 
 
 def _inches(chart: AnyChart, width: str) -> tuple[float, float]:
-    across, down = _INCHES[width]
+    across, down = INCHES[width]
     if isinstance(chart, TimelineChart):
         down = _ROWS_FRAME + _ROW * len(chart.rows)
     elif isinstance(chart, StackedChart) and chart.horizontal:

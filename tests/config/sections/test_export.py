@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from torchscale.config.choices import ExportTarget
-from torchscale.config.export_section import ExportSettings
+from torchscale.config.sections.export import ExportSettings
 
 
 def test_there_is_a_key_for_every_exporter_but_the_dashboard() -> None:

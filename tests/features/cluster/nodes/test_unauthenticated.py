@@ -14,11 +14,7 @@ from typing import Any
 import pytest
 
 from tests.features.cluster.nodes.test_leader import HERE, SOON, TOKEN, Nodes
-from torchscale.features.cluster.nodes import (
-    leader_network,
-    reachability,
-    unauthenticated,
-)
+from torchscale.features.cluster.nodes import leader_network, reachability, unauthenticated
 from torchscale.features.cluster.nodes.loop import LoopThread
 from torchscale.features.cluster.nodes.reachability import answer_pair, reach_pair
 from torchscale.util.processes.subprocesses import wait_until

@@ -52,11 +52,7 @@ from torchscale.features.cluster.nodes.messages import (
     Start,
     Unable,
 )
-from torchscale.features.cluster.nodes.network import (
-    UnresolvedError,
-    listen,
-    resolve,
-)
+from torchscale.features.cluster.nodes.network import UnresolvedError, listen, resolve
 from torchscale.features.cluster.nodes.reachability import REACH_SECONDS, answer_pair, reach_pair
 from torchscale.features.cluster.nodes.unauthenticated import UnauthenticatedConnections
 from torchscale.version import __version__

@@ -198,6 +198,7 @@ def compare(
     """
     from torchscale.features.compare import compare as run  # noqa: PLC0415 - `--help` does not need it
     from torchscale.features.compare import recordings as recorded  # noqa: PLC0415
+    from torchscale.features.compare.gate import gate  # noqa: PLC0415
 
     if keep.save is not None:
         _save(context, keep.save, sources, keep, as_json=as_json)
@@ -238,15 +239,15 @@ def compare(
         observer=TERMINAL,
     )
     _show(comparison, chosen, output, as_json=as_json)
-    gate = run.gate(
+    gated = gate(
         comparison,
         gated_by,
         allow_missing=Accept.MISSING in accepted,
         allow_unclear=Accept.UNCLEAR in accepted,
     )
-    for message in gate.messages:
+    for message in gated.messages:
         message_console().print(message, markup=False, soft_wrap=True)
-    raise typer.Exit(gate.exit_code)
+    raise typer.Exit(gated.exit_code)
 
 
 def _show(

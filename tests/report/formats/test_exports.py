@@ -47,15 +47,10 @@ from torchscale.features.compare.analysis.operators import (
 )
 from torchscale.features.compare.analysis.pair import CellOutcome
 from torchscale.features.compare.export import comparison_json
-from torchscale.features.compare.export_schema import (
-    BasisName,
-    ClarityName,
-    FateName,
-    OutcomeName,
-    VerdictName,
-)
+from torchscale.features.compare.export_schema import OutcomeName, VerdictName
 from torchscale.features.compare.history.export import history_json
 from torchscale.features.compare.sections.document import ComparisonReport
+from torchscale.features.compare.why_export_schema import BasisName, ClarityName, FateName
 from torchscale.features.decide.forecast.export import prediction_json
 from torchscale.features.decide.forecast.page import PredictionReport
 from torchscale.features.decide.forecast.predict import predict_series

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchscale.catalog.models import InputKind, find_model
 from torchscale.config.choices import Checkpointing, CompileMode, DeviceKind, Precision, TuningAxis
 from torchscale.config.experiment import Experiment
-from torchscale.config.strategy import CommHook, Ddp, Strategy, strategy_label
+from torchscale.config.strategy import CommHook, Ddp, Strategy
 
 _BUCKETS_MIB = (1.0, 5.0, 25.0, 100.0)
 """Sizes from what keeps a fast network busy to what puts most models into one bucket; torch's
@@ -194,16 +194,6 @@ def bucket_candidate(mebibytes: float) -> SettingChange:
         f"{mebibytes:g} MiB",
         "parallel.strategy",
         lambda one: _with_ddp(one, bucket_cap_mb=mebibytes),
-    )
-
-
-def strategy_candidate(strategy: Strategy) -> SettingChange:
-    """Another strategy, with its own options."""
-    return SettingChange(
-        TuningAxis.STRATEGY,
-        strategy_label(strategy),
-        "parallel.strategy",
-        lambda one: with_strategies(one, strategy),
     )
 
 

@@ -29,7 +29,8 @@ from torchscale.features.trace.readers.nsys.communicators import (
     NcclSpan,
 )
 from torchscale.features.trace.readers.nsys.cuda_tables import KERNELS, CudaTables
-from torchscale.features.trace.readers.nsys.database import Database, open_database
+from torchscale.features.trace.readers.nsys.database import Database
+from torchscale.features.trace.readers.nsys.export_file import open_database
 from torchscale.features.trace.readers.nsys.launches import Launches, copy_collectives, steps_at
 from torchscale.features.trace.readers.nsys.nvtx import NvtxEvents, NvtxRange
 from torchscale.features.trace.readers.nsys.processes import ExportProcesses, ProcessIdentity

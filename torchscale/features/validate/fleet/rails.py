@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Interface
 
 from torchscale.analysis.stats.series import student_t_quantile
-from torchscale.features.validate.fleet.pairwise import FAMILY_ERROR, SLOW_SHARE
+from torchscale.features.validate.fleet.pair_regression import FAMILY_ERROR
+from torchscale.features.validate.fleet.pairwise import SLOW_SHARE
 from torchscale.schema.node.fleet import Pairwise, SlowRail
 
 MIN_RAILS = 3

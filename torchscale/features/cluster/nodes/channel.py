@@ -121,7 +121,7 @@ class Channel:
             self._writer.write(_HEADER.pack(len(payload), kind) + mac + payload)
             await self._writer.drain()
 
-    def keyed_mac(self, direction: bytes, number: int, kind: int, payload: bytes) -> bytes:
+    def _mac(self, direction: bytes, number: int, kind: int, payload: bytes) -> bytes:
         return keyed_mac(self._key, direction, _NUMBER.pack(number, kind), payload)
 
 

@@ -1,4 +1,5 @@
-"""Where to look for a finding: lines at which a rank is longer, and the collective at which it is waited for."""
+"""Where to look for a finding: lines at which a rank is longer, and the collective at which it is
+waited for."""
 
 from __future__ import annotations
 

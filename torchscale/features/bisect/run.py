@@ -13,14 +13,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from torchscale.errors import ExitCode, MachineError, UsageError
-from torchscale.features.bisect.builder import (
-    BUILD_SECONDS,
-    Builder,
-    Sources,
-    foreign_python,
-    variables_of,
-)
 from torchscale.features.bisect.environment import Candidate
+from torchscale.features.bisect.environments.builder import BUILD_SECONDS, Builder
+from torchscale.features.bisect.environments.installer import Sources
+from torchscale.features.bisect.environments.variables import foreign_python, variables_of
 from torchscale.features.bisect.export_schema import BisectionExport
 from torchscale.features.bisect.launcher import (
     LAUNCH_SECONDS,

@@ -26,7 +26,7 @@ from torchscale.util.optional import optional
 
 if TYPE_CHECKING:
     from torchscale.features.bisect.launcher import LaunchMetric, MetricName
-    from torchscale.features.bisect.outcome import BisectOutcome, BisectRequest  # noqa: PLC0415
+    from torchscale.features.bisect.outcome import BisectOutcome, BisectRequest
     from torchscale.features.bisect.question import Question
 
 app = typer.Typer(

@@ -143,12 +143,10 @@ class BisectionEvidence:
             found.append(known[rows])
         return found
 
-    def cost_points(self, dimensions: int) -> tuple[Array, Array]:
-        return (
-            cost_points(_POINTS, 0.0)
-            if dimensions == 1
-            else cost_points(_PAIR_POINTS, self.least_cost)
-        )
+    def _costs(self, dimensions: int) -> tuple[Array, Array]:
+        if dimensions == 1:
+            return cost_points(_POINTS, 0.0)
+        return cost_points(_PAIR_POINTS, self.least_cost)
 
     def _surface(self, effects: Array) -> Array:
         """``effects``: a row for each cost, a column for each launch."""

@@ -34,6 +34,11 @@ class MeasuredRow:
 def series_of_rows(
     path: Path, name: str, rows: Sequence[MeasuredRow], gpus_per_node: int | None
 ) -> MeasuredSeries:
+    """The series ``name`` of a table, empty for the only one.
+
+    Raises:
+        UsageError: rows contradict or repeat each other, or do not fit ``gpus_per_node``.
+    """
     if name:
         what = f"{path}, series {shown(name)}"
     else:

@@ -88,6 +88,7 @@ def _narrower(experiment: Experiment, cells: Sequence[PlannedCell]) -> str:
 
 
 def title_of(cell: TrainingCell, space: StrategySpace | None) -> str:
+    """The cell in words, as a table of the search is titled."""
     ranks = f"{cell.world_size} rank{'s' * (cell.world_size > 1)}"
     if space is None:
         return f"{cell.title}, batch {cell.batch_size}, {ranks}, {cell.setting}"

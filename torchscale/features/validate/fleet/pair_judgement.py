@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from torchscale.features.validate.fleet.pair_regression import Pair
 from torchscale.schema.node.fleet import PairwiseStatus
 
+SLOW_SHARE = 0.10
+"""A node or link is bad from this much more time on. Nodes and cables of one kind differ by a few
+percent from place to place; a lane, a rail or a port that has failed costs at least a tenth."""
+SUSPECT_ERROR = 0.05
+"""As :data:`~torchscale.features.validate.fleet.pair_regression.FAMILY_ERROR`, for nodes and links
+that are measured again: it costs a few seconds, and accuses nobody."""
+
 
 @dataclass(frozen=True)
 class Effect:

@@ -19,7 +19,12 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from torchscale.analysis.stats.series import student_t_quantile
-from torchscale.features.validate.fleet.pair_judgement import Effect, Judgement
+from torchscale.features.validate.fleet.pair_judgement import (
+    SLOW_SHARE,
+    SUSPECT_ERROR,
+    Effect,
+    Judgement,
+)
 from torchscale.features.validate.fleet.pair_regression import (
     FAMILY_ERROR,
     Pair,
@@ -29,14 +34,8 @@ from torchscale.features.validate.fleet.pair_regression import (
 )
 from torchscale.schema.node.fleet import PairwiseStatus
 
-SLOW_SHARE = 0.10
-"""A node or link is bad from this much more time on. Nodes and cables of one kind differ by a few
-percent from place to place; a lane, a rail or a port that has failed costs at least a tenth."""
 MIN_REPEATS = 3
 """The fewest of which the median disregards one that was disturbed."""
-SUSPECT_ERROR = 0.05
-"""As :data:`~torchscale.features.validate.fleet.pair_regression.FAMILY_ERROR`, for nodes and links
-that are measured again: it costs a few seconds, and accuses nobody."""
 _CONFIDENCE = 0.95
 _FEW_NODES = 5
 """Up to here the link between two bad nodes, which is not judged, is a third unknown: more than

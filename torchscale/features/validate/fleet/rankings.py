@@ -21,6 +21,7 @@ _MAX_RANKED = 10
 
 
 def pairwise_blocks(pairwise: Pairwise, labels: Mapping[int, str]) -> Iterator[Block]:
+    """The slowest nodes and links of one measurement of all pairs, and its verdict."""
     caption = (
         f"all pairs: {plural(len(pairwise.pairs), 'all-reduce')} of "
         f"{format_bytes(pairwise.message_bytes)} over {pairwise.backend}{rail_name(pairwise)}"

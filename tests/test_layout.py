@@ -54,6 +54,7 @@ TESTED_BY: dict[str, str] = {
     "features/trace/analysis/pairing.py": "features/trace/analysis/test_analyze.py",
     "features/trace/analysis/pairing_keys.py": "features/trace/analysis/test_analyze.py",
     "features/trace/replay/device.py": "features/trace/replay/test_what_if.py",
+    "features/trace/replay/device_work.py": "features/trace/replay/test_what_if.py",
     "features/trace/replay/edits.py": "features/trace/replay/test_what_if.py",
     "features/trace/replay/replay.py": "features/trace/replay/test_what_if.py",
     "features/trace/replay/ties.py": "features/trace/replay/test_what_if.py",

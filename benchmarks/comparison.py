@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.factories import cells, environment
+from torchscale.features.compare.analysis.change import ChangeVerdict
 from torchscale.features.compare.analysis.compare import compare
-from torchscale.features.compare.analysis.pair import ChangeVerdict
 from torchscale.results.reader import read_summary
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import Session

@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torchscale
+from torchscale.features.compare.analysis.change import ChangeVerdict, MetricChange
 from torchscale.features.compare.analysis.compare import compare
-from torchscale.features.compare.analysis.pair import CellComparison, ChangeVerdict, MetricChange
+from torchscale.features.compare.analysis.pair import CellComparison
 from torchscale.features.compare.inputs import load_source
 from torchscale.features.compare.text.comparison import change_ends
 

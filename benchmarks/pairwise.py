@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from torchscale.features.validate.fleet.pairwise import Judgement, Pair, judge_pairs
+from torchscale.features.validate.fleet.pair_judgement import Judgement
+from torchscale.features.validate.fleet.pair_regression import Pair
+from torchscale.features.validate.fleet.pairwise import judge_pairs
 from torchscale.schema.node.fleet import PairwiseStatus
 
 REPEATS = 5

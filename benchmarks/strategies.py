@@ -33,9 +33,10 @@ from torchscale.config.load import load_experiment_from  # noqa: E402
 from torchscale.features.decide.tune.gains import paired_gain  # noqa: E402 - of this checkout
 from torchscale.features.decide.tune.launcher import SettingLauncher  # noqa: E402
 from torchscale.features.decide.tune.outcome import TuneOutcome  # noqa: E402
-from torchscale.features.decide.tune.run import TuneOptions, for_tuning, tune  # noqa: E402
+from torchscale.features.decide.tune.run import TuneOptions, tune  # noqa: E402
 from torchscale.features.decide.tune.space import Entry, StrategySpace  # noqa: E402
 from torchscale.features.decide.tune.surface import START, AxisChange, Setting  # noqa: E402
+from torchscale.features.decide.tune.tuned_cell import for_tuning  # noqa: E402
 from torchscale.measure.context import measuring, plan_run  # noqa: E402
 from torchscale.observer import SILENT  # noqa: E402
 

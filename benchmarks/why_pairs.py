@@ -31,7 +31,7 @@ from pathlib import Path
 from torchscale.features.compare.analysis.compare import compare
 from torchscale.features.compare.analysis.explanation import ExplainedCell, explain
 from torchscale.features.compare.inputs import load_source
-from torchscale.features.compare.text.why import TimeUnit, step_rows
+from torchscale.features.compare.text.why_rows import TimeUnit, step_rows
 from torchscale.schema.run.step_parts import OutsidePart, StepPart
 
 HERE = Path(__file__).resolve().parent

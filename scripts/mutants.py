@@ -48,6 +48,7 @@ MODULES = (
     "torchscale/features/decide/tune/gains.py",
     "torchscale/features/decide/tune/search.py",
     "torchscale/features/decide/tune/surface.py",
+    "torchscale/features/decide/tune/trials.py",
     "torchscale/features/watch/hang",
     "torchscale/store",
     "torchscale/util/redaction.py",
@@ -205,10 +206,11 @@ def _difference(old: ast.AST, new: ast.AST) -> str:
 
 def room_tests(module: Path) -> list[str]:
     """Arguments of pytest for the tests that are to notice a change of ``module``: those of its
-    own file first."""
+    own file first, then those of its folder, or of the nearest one that has tests."""
     inside = module.relative_to(ROOT / "torchscale")
     own = Path("tests") / inside.with_name(f"test_{inside.name}")
-    room = [] if inside.parts[0] == "util" else [str(own.parent)]
+    folder = next(path for path in own.parents if (ROOT / path).is_dir())
+    room = [] if inside.parts[0] == "util" else [str(folder)]
     return [*([str(own)] if (ROOT / own).exists() else []), *room]
 
 

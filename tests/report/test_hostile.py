@@ -320,7 +320,7 @@ def test_scripts_in_every_text_run_nowhere(browser: Browser, tmp_path: Path) -> 
     assert render_pdf(document).startswith(b"%PDF")
     side = load_source(str(folder.path)).model_copy(update={"name": SCRIPT})
     from torchscale.features.compare.analysis.compare import compare
-    from torchscale.features.compare.analysis.matching import differences
+    from torchscale.features.compare.analysis.differences import differences
 
     pair = compare(side, side.model_copy(update={"tool_version": SCRIPT * 2}))
     names = (SCRIPT, SCRIPT)

@@ -107,6 +107,7 @@ class Measure:
         from torchscale.config.load import load_experiment  # noqa: PLC0415
         from torchscale.errors import TorchscaleError  # noqa: PLC0415
         from torchscale.features.compare import baselines, compare  # noqa: PLC0415
+        from torchscale.features.compare.gate import gate  # noqa: PLC0415
         from torchscale.measure.benchmark import benchmark  # noqa: PLC0415
         from torchscale.run_results import load_results  # noqa: PLC0415
 
@@ -137,10 +138,10 @@ class Measure:
                 failure += f"; {error.hint}"
         if report is None:  # outside of the handler, which pytest would show as well
             pytest.fail(failure, pytrace=False)
-        gate = compare.gate(report, FailOn.REGRESSION)
-        self._run.lines += [f"{self._test}: {line}" for line in gate.messages]
-        if gate.messages:
-            pytest.fail("\n".join(gate.messages), pytrace=False)
+        gated = gate(report, FailOn.REGRESSION)
+        self._run.lines += [f"{self._test}: {line}" for line in gated.messages]
+        if gated.messages:
+            pytest.fail("\n".join(gated.messages), pytrace=False)
         return load_results(place)
 
     def _timed(

@@ -10,9 +10,9 @@ import pytest
 from tests.features.bisect.games import play, step_costs
 from torchscale.features.bisect.hypotheses import steps
 from torchscale.features.bisect.launcher import LaunchMetric
+from torchscale.features.bisect.outcome import BisectRequest
 from torchscale.features.bisect.plan import ASSUMED_NOISE, expected_launches, plan_of
 from torchscale.features.bisect.question import ask_versions
-from torchscale.features.bisect.run import BisectRequest
 from torchscale.features.bisect.search import Limits
 from torchscale.features.bisect.state import BisectState, LaunchEntry
 

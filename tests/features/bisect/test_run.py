@@ -15,11 +15,13 @@ import pytest
 from tests.features.bisect.wheels import write_versions, write_wheel
 from tests.repositories import commits
 from torchscale.errors import ExitCode, OutputError, StoreError, UsageError
-from torchscale.features.bisect.builder import Builder, Built, Sources
 from torchscale.features.bisect.environment import ProgramEnvironment
+from torchscale.features.bisect.environments.builder import Builder, Built
+from torchscale.features.bisect.environments.installer import Sources
 from torchscale.features.bisect.launcher import CommandLauncher, Launch, LaunchMetric
+from torchscale.features.bisect.outcome import BisectOutcome, BisectRequest, recorded
 from torchscale.features.bisect.question import ask, ask_versions
-from torchscale.features.bisect.run import BisectOutcome, BisectRequest, bisect, recorded
+from torchscale.features.bisect.run import bisect
 from torchscale.features.bisect.search import BisectionEnding, Limits
 from torchscale.features.bisect.state import FILE
 from torchscale.util.processes.subprocesses import wait_until

@@ -13,7 +13,8 @@ from tests.features.compare.analysis.test_compare import BUSY, STEADY, result, s
 from torchscale.config.choices import FailOn, MatchKey, Metric
 from torchscale.errors import ExitCode, UsageError
 from torchscale.features.compare.analysis.compare import compare
-from torchscale.features.compare.compare import Gate, Rules, compare_sources, gate
+from torchscale.features.compare.compare import Rules, compare_sources
+from torchscale.features.compare.gate import Gate, gate
 from torchscale.features.compare.sections.document import ComparisonReport
 from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.hardware import HardwareCell

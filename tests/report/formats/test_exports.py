@@ -34,27 +34,23 @@ from tests.report.test_machine import machine_summary, record
 from torchscale.analysis.summary.result_set import result_set
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.config.choices import ResultSchema
+from torchscale.features.compare.analysis.cell_why import Clarity
+from torchscale.features.compare.analysis.change import ChangeVerdict
 from torchscale.features.compare.analysis.compare import compare
+from torchscale.features.compare.analysis.differences import differences
 from torchscale.features.compare.analysis.explanation import explain
 from torchscale.features.compare.analysis.likely_cause import CauseBasis
-from torchscale.features.compare.analysis.matching import differences
 from torchscale.features.compare.analysis.operators import (
     ComparedRecording,
     OperatorFate,
     compare_recorded,
 )
-from torchscale.features.compare.analysis.pair import CellOutcome, ChangeVerdict
-from torchscale.features.compare.analysis.why import Clarity
+from torchscale.features.compare.analysis.pair import CellOutcome
 from torchscale.features.compare.export import comparison_json
-from torchscale.features.compare.export_schema import (
-    BasisName,
-    ClarityName,
-    FateName,
-    OutcomeName,
-    VerdictName,
-)
+from torchscale.features.compare.export_schema import OutcomeName, VerdictName
 from torchscale.features.compare.history.export import history_json
 from torchscale.features.compare.sections.document import ComparisonReport
+from torchscale.features.compare.why_export_schema import BasisName, ClarityName, FateName
 from torchscale.features.decide.forecast.export import prediction_json
 from torchscale.features.decide.forecast.page import PredictionReport
 from torchscale.features.decide.forecast.predict import predict_series

@@ -11,7 +11,7 @@ import pytest
 
 from tests.worker.forks import Forks
 from tests.worker.watch.watched_forks import run_watched
-from torchscale.features.watch.job.run import watching_environment
+from torchscale.features.watch.job.program_processes import watching_environment
 from torchscale.schema.watch.attempt import RankCheckpoints
 
 HEAD = """

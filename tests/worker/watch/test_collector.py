@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 
-from torchscale.features.watch.job.run import TIMING_VARIABLE, watching_environment
+from torchscale.features.watch.job.program_processes import TIMING_VARIABLE, watching_environment
 from torchscale.features.watch.job.stream import Names, RankStream
 from torchscale.schema.base import SCHEMA_VERSION
 from torchscale.schema.watch.rank import RankFacts, RankUse

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from tests.worker.forks import Forks
-from torchscale.features.watch.job.run import watching_environment
+from torchscale.features.watch.job.program_processes import watching_environment
 from torchscale.worker import watch
 
 _SITE = Path(watch.__file__).parent / "site" / "sitecustomize.py"

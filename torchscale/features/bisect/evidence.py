@@ -18,20 +18,14 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from torchscale.features.bisect.cost_interval import Array, LogInterval, cost_points, interval_above
 from torchscale.features.bisect.hypotheses import Hypothesis, share_of_slow
 
-Array = NDArray[np.float64]
-
-_FARTHEST = math.log(20)
-"""Largest ratio of two environments that is told from larger ones."""
 _POINTS = 641
 """Costs that likelihoods are averaged over, either side of none; some 0.1 % apart near none."""
 _PAIR_POINTS = 241
 """For each of two costs that add up, a plane of them; some 0.3 % apart near none."""
-_COST_SCALE = 0.1
-"""A tenth: half of the costs are expected to be less (Cauchy)."""
 _NOISE_SCALE = 0.02
 """Noise of a launch that is expected beforehand; it counts as much as one launch."""
 _NOISE_LAUNCHES = 1.0
@@ -55,25 +49,6 @@ class Launched:
 
     environment: int
     log: float
-
-
-@dataclass(frozen=True)
-class LogInterval:
-    """An interval of the logarithm of a ratio, which holds together with all others."""
-
-    log: float
-    low: float
-    high: float
-
-    @property
-    def ratio(self) -> float:
-        """The ratio minus 1."""
-        return math.expm1(self.log)
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The ratio minus 1, lowest and highest."""
-        return math.expm1(self.low), math.expm1(self.high)
 
 
 class BisectionEvidence:
@@ -122,7 +97,7 @@ class BisectionEvidence:
             # The other cost averaged out.
             weighted = logs + (np.log(prior)[None, :] if effect == 0 else np.log(prior)[:, None])
             logs = np.logaddexp.reduce(weighted, axis=1 - effect)
-        return _interval(costs, logs, self._average + math.log(self.alpha))
+        return interval_above(costs, logs, self._average + math.log(self.alpha))
 
     @cached_property
     def noise(self) -> float | None:
@@ -169,7 +144,9 @@ class BisectionEvidence:
         return found
 
     def _costs(self, dimensions: int) -> tuple[Array, Array]:
-        return _costs(_POINTS, 0.0) if dimensions == 1 else _costs(_PAIR_POINTS, self.least_cost)
+        if dimensions == 1:
+            return cost_points(_POINTS, 0.0)
+        return cost_points(_PAIR_POINTS, self.least_cost)
 
     def _surface(self, effects: Array) -> Array:
         """``effects``: a row for each cost, a column for each launch."""
@@ -269,46 +246,3 @@ def _without_level(count: int, drift: float) -> tuple[Array, float]:
     total = float(ones.sum())
     constant = -0.5 * float(np.linalg.slogdet(covariance)[1]) - 0.5 * math.log(total)
     return inverse - np.outer(ones, ones) / total, constant
-
-
-@lru_cache(maxsize=16)
-def _costs(points: int, least: float) -> tuple[Array, Array]:
-    """Costs either side of none, at least ``least``, closer to each other near none; and the share
-    of each beforehand."""
-    reach = math.asinh(_FARTHEST / _COST_SCALE)
-    costs = _COST_SCALE * np.sinh(np.linspace(-reach, reach, points))
-    costs = costs[np.abs(costs) >= least]
-    # Cauchy's density times the distance between points, which is that of the hyperbolic sine.
-    density = 1 / np.sqrt(1 + (costs / _COST_SCALE) ** 2)
-    return costs, density / density.sum()
-
-
-def _interval(costs: Array, logs: Array, bound: float) -> LogInterval:
-    """The costs whose likelihood is above the bound; ends between points are interpolated."""
-    best = int(logs.argmax())
-    inside = np.flatnonzero(logs > bound)
-    if not len(inside):
-        return LogInterval(float(costs[best]), float(costs[best]), float(costs[best]))
-    low, high = int(inside[0]), int(inside[-1])
-    ends = [float(costs[low]), float(costs[high])]
-    if low > 0:
-        ends[0] = _crossing(costs, logs, low - 1, low, bound)
-    if high < len(costs) - 1:
-        ends[1] = _crossing(costs, logs, high + 1, high, bound)
-    return LogInterval(_peak(costs, logs, best), *ends)
-
-
-def _crossing(costs: Array, logs: Array, outside: int, inside: int, bound: float) -> float:
-    share = (bound - logs[outside]) / (logs[inside] - logs[outside])
-    return float(costs[outside] + share * (costs[inside] - costs[outside]))
-
-
-def _peak(costs: Array, logs: Array, best: int) -> float:
-    """The most likely cost: the top of the parabola through the best point and its neighbors."""
-    if not 0 < best < len(costs) - 1:
-        return float(costs[best])
-    near = slice(best - 1, best + 2)
-    square, slope, _ = np.polyfit(costs[near] - costs[best], logs[near] - logs[best], 2)
-    if square >= 0:
-        return float(costs[best])
-    return float(costs[best] - slope / (2 * square))

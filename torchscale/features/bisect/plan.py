@@ -10,7 +10,8 @@ import numpy as np
 
 from torchscale.features.bisect.export_schema import BisectionPlanExport, ExpectedExport
 from torchscale.features.bisect.hypotheses import Hypothesis
-from torchscale.features.bisect.run import BisectRequest, environments_ready, recorded
+from torchscale.features.bisect.outcome import BisectRequest, recorded
+from torchscale.features.bisect.run import environments_ready
 from torchscale.features.bisect.search import BisectionEnding, BisectionSearch, Limits
 
 ASSUMED_NOISE = 0.03

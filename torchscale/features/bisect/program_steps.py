@@ -11,7 +11,7 @@ from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.config.sections.benchmark import BenchmarkSettings
 from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
 from torchscale.features.watch.job.job import WatchedJob
-from torchscale.features.watch.job.run import watching_environment
+from torchscale.features.watch.job.program_processes import watching_environment
 from torchscale.schema.cells.training import Measurement
 from torchscale.util.files import make_directory, remove_tree
 from torchscale.worker.watch import clock

@@ -3,172 +3,29 @@ every launch is kept before the next."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from torchscale.errors import ExitCode, MachineError, UsageError
-from torchscale.features.bisect.builder import (
-    BUILD_SECONDS,
-    Builder,
-    Sources,
-    foreign_python,
-    variables_of,
-)
+from torchscale.errors import MachineError, UsageError
 from torchscale.features.bisect.environment import Candidate
-from torchscale.features.bisect.export_schema import BisectionExport
-from torchscale.features.bisect.launcher import (
-    LAUNCH_SECONDS,
-    TIMEOUT_SECONDS,
-    CommandLauncher,
-    Launch,
-    LaunchMetric,
-)
-from torchscale.features.bisect.question import Question
-from torchscale.features.bisect.search import BisectionEnding, BisectionSearch, Limits
-from torchscale.features.bisect.state import MOST_REASON, BisectState, LaunchEntry, read_state
-from torchscale.features.bisect.verdict import NOT_BUILT, describe, format_cost
+from torchscale.features.bisect.environments.builder import Builder
+from torchscale.features.bisect.environments.variables import foreign_python, variables_of
+from torchscale.features.bisect.launcher import CommandLauncher, Launch, LaunchMetric
+from torchscale.features.bisect.outcome import BisectOutcome, BisectRequest, recorded, take_launch
+from torchscale.features.bisect.search import BisectionEnding, BisectionSearch
+from torchscale.features.bisect.state import MOST_REASON, LaunchEntry
+from torchscale.features.bisect.verdict import NOT_BUILT, format_cost
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import measuring
 from torchscale.observer import SILENT, Observer
-from torchscale.store.locations import RESULTS
-from torchscale.util.redaction import redact_arguments, redact_model
-from torchscale.util.text import program_name, shown_bytes
 from torchscale.util.units import format_percent
 
 WARMED_UP = ("wall", "cpu")
 """Metrics of a whole command: the first launch of an environment reads its files from disk and
 compiles Python, and does not count. Steps are warmed up within a launch."""
-
-
-def default_cache() -> Path:
-    """``$XDG_CACHE_HOME/torchscale/bisect``, by default below ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "torchscale" / "bisect"
-
-
-@dataclass(frozen=True)
-class BisectRequest:
-    """A bisection.
-
-    Attributes:
-        question: Its environments and answers.
-        command: argv.
-        metric: What a launch is judged by.
-        sources: Where packages come from.
-        cache: Below which environments are built.
-        directory: Of the launches; ``None`` for one named after the question.
-        limits: What is looked for, and how surely.
-        budget_seconds: Wall time of new launches; ``None`` for as long as it takes.
-        timeout_seconds: Longest launch.
-        launch_seconds: For how long steps are measured in a launch.
-        build_seconds: Longest build, or checkout of a commit.
-    """
-
-    question: Question
-    command: tuple[str, ...]
-    metric: LaunchMetric
-    sources: Sources = field(default_factory=Sources)
-    cache: Path = field(default_factory=default_cache)
-    directory: Path | None = None
-    limits: Limits = field(default_factory=Limits)
-    budget_seconds: float | None = None
-    timeout_seconds: float = TIMEOUT_SECONDS
-    launch_seconds: float = LAUNCH_SECONDS
-    build_seconds: float = BUILD_SECONDS
-
-    @property
-    def digest(self) -> str:
-        """Of everything that decides what a launch says, and what follows from it."""
-        environments = [one.environment.digest for one in self.question.candidates]
-        metric = [self.metric.name, self.metric.pattern, self.metric.higher_is_better]
-        content = [
-            environments,
-            self.command,
-            metric,
-            self.sources.common,
-            self.launch_seconds,
-            self.limits.alpha,
-            self.limits.at_least,
-        ]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:8]
-
-    @property
-    def folder(self) -> Path:
-        """Where its launches are kept."""
-        if self.directory is not None:
-            return self.directory
-        name = program_name([shown_bytes(word) for word in self.command]).removesuffix(".py")
-        return RESULTS / f"bisect-{name}-{self.digest}"
-
-    @property
-    def builds(self) -> bool:
-        """Whether there is an environment to build."""
-        return any(one.environment.requirements for one in self.question.candidates) or bool(
-            self.sources.common
-        )
-
-
-@dataclass(frozen=True)
-class BisectOutcome:
-    """How far a bisection came.
-
-    Attributes:
-        request: What was asked.
-        search: The launches and what they say.
-        state: What is kept.
-        interrupted: Whether Ctrl-C or TERM ended it.
-    """
-
-    request: BisectRequest
-    search: BisectionSearch
-    state: BisectState
-    interrupted: bool = False
-
-    def export(self, command: str) -> BisectionExport:
-        """Everything that is known, without secrets. ``command``: the line that gives this again."""
-        return redact_model(
-            describe(
-                self.request.question,
-                self.search,
-                self.request.metric,
-                interrupted=self.interrupted,
-                launches=self.state.launches,
-                command=command,
-            )
-        )
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """130 interrupted, 1 where an end cannot be measured, 3 without an answer, else 0: "no
-        difference" is an answer."""
-        if self.interrupted:
-            return ExitCode.INTERRUPTED
-        if self.search.ending is BisectionEnding.UNUSABLE:
-            return ExitCode.FAILED
-        if self.search.ending in (BisectionEnding.FOUND, BisectionEnding.NO_DIFFERENCE):
-            return ExitCode.OK
-        return ExitCode.UNABLE
-
-
-def recorded(request: BisectRequest) -> BisectOutcome:
-    """What the folder already says. Launches that failed are tried again.
-
-    Raises:
-        StoreError: the folder is of another question, or damaged.
-    """
-    count = len(request.question.candidates)
-    state = read_state(request.folder, request.digest, count) or _new_state(request)
-    search = BisectionSearch(request.question.hypotheses, count, request.limits)
-    for entry in state.launches:
-        if entry.state == "ok":
-            _take(search, entry, request.metric)
-    return BisectOutcome(request, search, state)
 
 
 def environments_ready(request: BisectRequest) -> tuple[bool, ...]:
@@ -338,7 +195,7 @@ class _Bisection:
         )
         self._state = self._state.with_launch(entry)
         self._state.write(self._request.folder)
-        _take(self._search, entry, self._request.metric)
+        take_launch(self._search, entry, self._request.metric)
         self._on_line(_line(number, candidate, launch, self._request.metric, is_warmup=is_warmup))
 
 
@@ -389,23 +246,6 @@ class _Told:
         if search.confirmed and len(search.groups) < self.left:
             self.left = len(search.groups)
             on_line(f"{self.left} of {len(search.hypotheses)} answers are left")
-
-
-def _new_state(request: BisectRequest) -> BisectState:
-    return BisectState(
-        question=request.digest,
-        command=tuple(redact_arguments([shown_bytes(word) for word in request.command])),
-        environments=tuple(one.label for one in request.question.candidates),
-    )
-
-
-def _take(search: BisectionSearch, entry: LaunchEntry, metric: LaunchMetric) -> None:
-    """Give a launch to the search."""
-    if entry.value is None:
-        search.add_failure(entry.environment, f"{entry.state}: {entry.reason}")
-    elif not entry.is_warmup:
-        value = 1 / entry.value if metric.higher_is_better else entry.value
-        search.add(entry.environment, value)
 
 
 def _line(

@@ -11,7 +11,8 @@ from enum import Enum
 
 import numpy as np
 
-from torchscale.features.bisect.evidence import BisectionEvidence, Launched, LogInterval
+from torchscale.features.bisect.cost_interval import LogInterval
+from torchscale.features.bisect.evidence import BisectionEvidence, Launched
 from torchscale.features.bisect.hypotheses import AnswerKind, Hypothesis, told_apart
 from torchscale.features.bisect.modes import Modes, has_outlier, is_of_machine, split, two_modes
 from torchscale.features.bisect.slow_share import Judged, SlowShares

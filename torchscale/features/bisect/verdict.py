@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from torchscale.analysis.stats.series import mean_interval
+from torchscale.features.bisect.cost_interval import LogInterval
 from torchscale.features.bisect.environment import Candidate
-from torchscale.features.bisect.evidence import LogInterval
 from torchscale.features.bisect.export_schema import (
     BisectionExport,
     CostExport,

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.compare import LEVEL
 from torchscale.features.compare.analysis.explanation import ExplainedPair
+from torchscale.features.compare.analysis.judge import LEVEL
 from torchscale.features.compare.analysis.pair import Pair
 from torchscale.features.compare.export_schema import ComparisonExport, PairExport
 from torchscale.features.compare.sections.document import ComparisonReport

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torchscale.errors import TorchscaleError
 from torchscale.features.compare.analysis.compare import compare
-from torchscale.features.compare.analysis.matching import differences
+from torchscale.features.compare.analysis.differences import differences
 from torchscale.features.compare.inputs import load_source
 from torchscale.features.compare.text.verdict import format_headline
 from torchscale.store.run_folder import RunFolder

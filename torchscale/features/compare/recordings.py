@@ -13,10 +13,10 @@ from torchscale.door import Slot
 from torchscale.errors import TraceError
 from torchscale.features.compare.analysis.operators import ComparedRecording, compare_recorded
 from torchscale.features.compare.analysis.pair import Pair
-from torchscale.features.compare.export_schema import RecordingExport
 from torchscale.features.compare.inputs import runs_in
 from torchscale.features.compare.sections.document import recordings_document
 from torchscale.features.compare.text.comparison import comparison_label
+from torchscale.features.compare.why_export_schema import RecordingExport
 from torchscale.features.trace.analysis.operators import MeanRecordedStep
 from torchscale.read.rendering import render_document
 

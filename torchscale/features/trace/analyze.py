@@ -20,7 +20,8 @@ from torchscale.features.trace.readers.recordings import (
     read_recordings,
 )
 from torchscale.features.trace.readers.selection import RankRanges
-from torchscale.features.trace.recording.nsys import EXPORT_SECONDS, export, find_exporter
+from torchscale.features.trace.recording.nsys import find_exporter
+from torchscale.features.trace.recording.nsys_reports import EXPORT_SECONDS, export
 from torchscale.observer import SILENT, Observer
 from torchscale.read.folders import run_by_name
 from torchscale.schema.profiles.analysis import ProfileAnalysis

@@ -9,26 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchscale.config.choices import ProfileTarget, Tool, ToolChoice
-from torchscale.config.dump import changed_content
 from torchscale.config.experiment import Experiment
 from torchscale.config.secrets import hidden_environment
-from torchscale.config.yaml_reader import Data
-from torchscale.errors import (
-    ExitCode,
-    MachineError,
-    TorchscaleError,
-    UsageError,
-)
+from torchscale.errors import ExitCode, TorchscaleError, UsageError
 from torchscale.features.trace.analyze import Profile, analyze_recording
 from torchscale.features.trace.cell_profiler import RecordingProfiler
+from torchscale.features.trace.profiled_workload import one_workload
 from torchscale.features.trace.recording.choice import choose_tool, choose_tool_for, most_steps
 from torchscale.features.trace.recording.own_program import record_program
 from torchscale.features.trace.recording.user_program import UserRun
 from torchscale.measure.context import measuring, plan_run, stop_on_signals, timestamped
 from torchscale.observer import SILENT, Observer
-from torchscale.plan.expand import Plan
 from torchscale.report.text.labels import cell_label
-from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.recording import Recording
 from torchscale.schema.profiles.request import RecordRequest
@@ -131,7 +123,7 @@ def profile_workload(
         OutputError: it cannot be written.
     """
     planned = plan_run(experiment, observer)
-    cell = _one_workload(planned.plan, observer if any_workload else None)
+    cell = one_workload(planned.plan, observer if any_workload else None)
     directory = output_dir or timestamped(f"profile-{_safe_name(cell.model)}")
     with observer.status("Looking for a profiler"):
         choice = choose_tool(tool.value, planned.plan.device)
@@ -246,23 +238,6 @@ def profile_program(
         return outcome
 
 
-def measured_config(directory: Path) -> dict[str, Data] | None:
-    """The config keys of what a run folder measured; ``None`` where ``directory`` is no run folder
-    or measured no training.
-
-    Raises:
-        StoreError: its ``experiment.json`` cannot be read.
-    """
-    if not (directory / "experiment.json").is_file():
-        return None
-    config = RunFolder.open(directory).experiment.config
-    if "training" not in config.measure:
-        return None
-    content = changed_content(config)
-    content["measure"] = ["training"]
-    return content
-
-
 def _safe_name(text: str) -> str:
     """``my.net:build`` → ``my.net-build``: for a directory."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:60] or "workload"
@@ -271,45 +246,3 @@ def _safe_name(text: str) -> str:
 def _program_name(command: Sequence[str]) -> str:
     """``train`` of ``torchrun … train.py``, else the program itself."""
     return _safe_name(program_name(command).removesuffix(".py"))
-
-
-def _one_workload(plan: Plan, observer: Observer | None) -> TrainingCell:
-    """The plan's largest count of its one workload; of the first one where an observer is to be
-    told which.
-
-    Raises:
-        UsageError: it holds several workloads, and there is no observer.
-        MachineError: this machine cannot run it.
-    """
-    if not plan.training:
-        skipped = [entry for entry in plan.cells if entry.skip_reason is not None]
-        reason = ""
-        if skipped:
-            reason = f"this machine cannot run {skipped[0].cell.id}: {skipped[0].skip_reason}"
-        raise MachineError(
-            reason or "the config trains nothing", hint="profile a config that measures training"
-        )
-    scripts = [cell for cell in plan.training if cell.script is not None]
-    if scripts:
-        raise UsageError(
-            f"{scripts[0].model} is a script of your own: its cell is not recorded",
-            hint=f"record the program itself: torchscale profile -- torchrun … {scripts[0].model}",
-        )
-    workloads = {
-        cell.series: cell for cell in sorted(plan.training, key=lambda cell: cell.world_size)
-    }
-    if len(workloads) > 1 and observer is not None:
-        chosen = workloads[plan.training[0].series]
-        observer.note(
-            f"The first of {len(workloads)} workloads there; choose another with --model, "
-            "--batch-size, --precision …"
-        )
-        return chosen
-    if len(workloads) > 1:
-        names = ", ".join(cell.id for cell in plan.training[:6])
-        raise UsageError(
-            f"the config describes several workloads ({names} …)",
-            hint="choose one with --model and --batch-size, or profile during a benchmark: "
-            "profiling.enabled: true",
-        )
-    return max(plan.training, key=lambda cell: cell.world_size)

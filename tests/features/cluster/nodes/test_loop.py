@@ -13,9 +13,9 @@ import warnings
 
 import pytest
 
-from torchscale.features.cluster.nodes.channel import answer_pair
 from torchscale.features.cluster.nodes.loop import LoopThread
 from torchscale.features.cluster.nodes.network import listen
+from torchscale.features.cluster.nodes.reachability import answer_pair
 from torchscale.features.cluster.nodes.unauthenticated import UnauthenticatedConnections
 from torchscale.util.processes.subprocesses import wait_until
 

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from tests.features.cluster.nodes.test_leader import HERE, SOON, TOKEN, Nodes
-from torchscale.features.cluster.nodes import channel, leader_network, unauthenticated
+from torchscale.features.cluster.nodes import leader_network, reachability, unauthenticated
 from torchscale.features.cluster.nodes.loop import LoopThread
+from torchscale.features.cluster.nodes.reachability import answer_pair, reach_pair
 from torchscale.util.processes.subprocesses import wait_until
 
 FEW = 8
@@ -33,7 +34,10 @@ def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
 def test_nodes_join_beside_strangers_that_say_nothing(
     few: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (channel, leader_network):  # else strangers are dropped after some seconds anyway
+    for module in (
+        reachability,
+        leader_network,
+    ):  # else strangers are dropped after some seconds anyway
         monkeypatch.setattr(module, "HANDSHAKE_SECONDS", 10 * SOON)
     with ExitStack() as stack:
         for port in [few.port, few.leader._network.pair_port] * 20:
@@ -74,14 +78,14 @@ def test_nodes_join_beside_strangers_that_come_again(few: Nodes) -> None:
 def test_a_listener_that_closes_connections_is_asked_until_it_answers(
     closed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel, "_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(reachability, "_RETRY_SECONDS", 0.001)
     assert _apart(_reach_one_that_closes(closed, SOON)) == ""
 
 
 def test_a_listener_that_closes_every_connection_is_given_up_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(channel, "_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(reachability, "_RETRY_SECONDS", 0.001)
     reason = _apart(_reach_one_that_closes(10**9, 0.5))
     assert re.fullmatch(r"the connection was closed \d+ times within 0.5 s", reason)
 
@@ -90,7 +94,7 @@ def test_a_port_where_nobody_listens_is_told_at_once() -> None:
     with socket.socket() as unused:
         unused.bind((HERE, 0))
         port = int(unused.getsockname()[1])
-        reason = _apart(channel.reach_pair(HERE, port, TOKEN, SOON))
+        reason = _apart(reach_pair(HERE, port, TOKEN, SOON))
     assert "refused" in reason.lower() or "connect" in reason.lower()
     assert "within" not in reason
 
@@ -114,14 +118,12 @@ async def _reach_one_that_closes(closed: int, seconds: float) -> str:
         if seen <= closed:
             writer.transport.abort()
         else:
-            await channel.answer_pair(
-                reader, writer, TOKEN, unauthenticated.UnauthenticatedConnections()
-            )
+            await answer_pair(reader, writer, TOKEN, unauthenticated.UnauthenticatedConnections())
 
     server = await asyncio.start_server(answer, HERE, 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        return await channel.reach_pair(HERE, port, TOKEN, seconds)
+        return await reach_pair(HERE, port, TOKEN, seconds)
 
 
 def test_only_who_knows_the_token_gets_an_answer_of_it(few: Nodes) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from torchscale.errors import MachineError, UsageError
 from torchscale.features.cluster.submit import kubectl
+from torchscale.features.cluster.submit.cluster_job import ClusterJob
 
 JOBS = "jobs.batch"
 
@@ -34,7 +35,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
     return install
 
 
-def answer(stand_in: Callable[..., Path], *items: dict[str, Any]) -> kubectl.ClusterJob:
+def answer(stand_in: Callable[..., Path], *items: dict[str, Any]) -> ClusterJob:
     """What is read from a list of these objects."""
     calls = stand_in(f"printf %s {shlex.quote(json.dumps({'kind': 'List', 'items': items}))}")
     job = kubectl.job_of(JOBS, "demo", "lab")
@@ -151,7 +152,7 @@ def test_pods_are_counted_and_what_they_wait_for_is_said(stand_in: Callable[...,
         "message": "0/4 nodes: no GPU",
     }
     job = answer(stand_in, the_job(), pod(0), pod(1, "Pending", conditions=[full]))
-    assert job == kubectl.ClusterJob(
+    assert job == ClusterJob(
         "pods: 1 Pending, 1 Running (Unschedulable: 0/4 nodes: no GPU)", None, True, None
     )
     waiting = {
@@ -185,7 +186,7 @@ def test_the_end_of_a_job_and_what_node_0_left(stand_in: Callable[..., Path]) ->
     job = answer(
         stand_in, the_job(complete), pod(0, "Succeeded", **ended(0, "0\n")), pod(1, **ended(0, "7"))
     )
-    assert job == kubectl.ClusterJob("Complete", "Complete", True, 0)
+    assert job == ClusterJob("Complete", "Complete", True, 0)
     failed = {
         "type": "Failed",
         "status": "True",
@@ -193,7 +194,7 @@ def test_the_end_of_a_job_and_what_node_0_left(stand_in: Callable[..., Path]) ->
         "message": "exit code 1",
     }
     job = answer(stand_in, the_job(failed), pod(0, "Failed", **ended(1, "1\n")))
-    assert job == kubectl.ClusterJob("Failed (PodFailurePolicy: exit code 1)", "Failed", True, 1)
+    assert job == ClusterJob("Failed (PodFailurePolicy: exit code 1)", "Failed", True, 1)
     not_yet = {"type": "Failed", "status": "False"}
     assert (
         answer(stand_in, the_job(not_yet, {"type": "SuccessCriteriaMet", "status": "True"})).end
@@ -214,7 +215,7 @@ def test_the_newest_pod_of_node_0_counts(stand_in: Callable[..., Path]) -> None:
 
 
 def test_a_job_that_is_gone_or_suspended_is_named_so(stand_in: Callable[..., Path]) -> None:
-    assert answer(stand_in, pod(0)) == kubectl.ClusterJob("deleted", None, False, None)
+    assert answer(stand_in, pod(0)) == ClusterJob("deleted", None, False, None)
     assert answer(stand_in, the_job({"type": "Suspended", "status": "True"})).text == "Suspended"
 
 

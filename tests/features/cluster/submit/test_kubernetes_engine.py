@@ -13,6 +13,7 @@ from tests.factories import experiment
 from torchscale.config.load import load_experiment
 from torchscale.errors import UsageError
 from torchscale.features.cluster.submit import kubectl
+from torchscale.features.cluster.submit.cluster_job import ClusterJob
 from torchscale.features.cluster.submit.engine import (
     IndexedJobOptions,
     JobOptions,
@@ -21,7 +22,6 @@ from torchscale.features.cluster.submit.engine import (
     SubmittedState,
     TrainJobOptions,
 )
-from torchscale.features.cluster.submit.kubectl import ClusterJob
 from torchscale.features.cluster.submit.kubernetes_engine import (
     KubernetesEngine,
     pod_job,

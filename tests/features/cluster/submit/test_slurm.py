@@ -15,11 +15,10 @@ from torchscale.errors import MachineError, UsageError
 from torchscale.features.cluster.submit.slurm import (
     SlurmJob,
     check_job,
-    job_state,
     parse_options,
     render_script,
-    submit_script,
 )
+from torchscale.features.cluster.submit.slurm_queue import job_state, submit_script
 
 HOSTILE = ("", "-x", "--wrap=id", "a\nb", "a\x1b[31mb", "a\x00b", "a\u202eb", 'a"b', "a'b")
 

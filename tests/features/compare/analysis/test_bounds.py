@@ -11,8 +11,8 @@ from tests.factories import cells, environment
 from tests.features.compare.analysis.test_compare import STEADY, result, scaled, side
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.bounds import EQUAL_WORK, HEAVY_SLOWDOWN, SLOWDOWN, Basis
+from torchscale.features.compare.analysis.change import ChangeVerdict, MetricChange, Reason
 from torchscale.features.compare.analysis.compare import compare
-from torchscale.features.compare.analysis.pair import ChangeVerdict, MetricChange, Reason
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell
 

@@ -8,14 +8,10 @@ import pytest
 
 from tests.factories import cells, environment, experiment
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.compare import LEVEL, compare
-from torchscale.features.compare.analysis.pair import (
-    CellOutcome,
-    ChangeVerdict,
-    MetricChange,
-    Pair,
-    Reason,
-)
+from torchscale.features.compare.analysis.change import ChangeVerdict, MetricChange, Reason
+from torchscale.features.compare.analysis.compare import compare
+from torchscale.features.compare.analysis.judge import LEVEL
+from torchscale.features.compare.analysis.pair import CellOutcome, Pair
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import Session
 from torchscale.schema.run.metric_key import MetricKey

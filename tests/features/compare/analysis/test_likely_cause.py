@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from tests.explanations import explained, measured
+from torchscale.features.compare.analysis.differences import SideDifference
 from torchscale.features.compare.analysis.likely_cause import (
     ADVICE,
     CauseBasis,
     LikelyCause,
     candidates_for,
 )
-from torchscale.features.compare.analysis.matching import SideDifference
 from torchscale.schema.node.environment import Versions
 from torchscale.schema.run.step_parts import StepPart
 

@@ -8,13 +8,8 @@ from tests.factories import cells, environment, experiment
 from tests.features.compare.analysis.test_compare import result, side
 from torchscale.config.choices import MatchKey
 from torchscale.errors import UsageError
-from torchscale.features.compare.analysis.matching import (
-    Match,
-    cell_differences,
-    differences,
-    match_cells,
-    workload_key,
-)
+from torchscale.features.compare.analysis.differences import cell_differences, differences
+from torchscale.features.compare.analysis.matching import Match, match_cells, workload_key
 from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.memory import MemoryCell

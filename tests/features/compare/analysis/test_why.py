@@ -8,9 +8,10 @@ import pytest
 from tests.explanations import NOISE, PHASES, explained, measured, side, two_devices
 from tests.factories import cells
 from torchscale.config.choices import Metric
+from torchscale.features.compare.analysis.cell_why import Clarity
 from torchscale.features.compare.analysis.compare import compare
 from torchscale.features.compare.analysis.explanation import explain
-from torchscale.features.compare.analysis.why import Clarity, split_pair
+from torchscale.features.compare.analysis.why import split_pair
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell
 from torchscale.schema.run.step_parts import OutsidePart, StepPart

@@ -13,8 +13,8 @@ import pytest
 from tests.features.compare.history.test_trends import levels
 from tests.histories import THROUGHPUT, night, nightly
 from torchscale.errors import UsageError
+from torchscale.features.compare.analysis.change import ChangeVerdict
 from torchscale.features.compare.analysis.compare import compare
-from torchscale.features.compare.analysis.pair import ChangeVerdict
 from torchscale.features.compare.history.baselines import Against, earlier_side, named_side
 from torchscale.features.compare.history.entry import history_entry
 from torchscale.features.compare.history.file import open_history

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from tests.features.compare.history.test_page import changed_history
-from torchscale.features.compare.analysis.matching import SideDifference
+from torchscale.features.compare.analysis.differences import SideDifference
 from torchscale.features.compare.history.export import history_export
 from torchscale.features.compare.history.next_commands import RunPlaces, next_commands
 from torchscale.features.compare.history.trends import ChangePoint

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tests.features.compare.history.test_trends import content, levels, slower_from
 from tests.histories import nightly
-from torchscale.features.compare.analysis.matching import SideDifference
+from torchscale.features.compare.analysis.differences import SideDifference
 from torchscale.features.compare.history.export import history_export
 from torchscale.features.compare.history.page import HistoryReport, history_document
 from torchscale.features.compare.history.tables import print_history

@@ -12,7 +12,7 @@ from tests.factories import cells
 from tests.features.compare.analysis.test_compare import STEADY, result, scaled, side, two_days
 from torchscale.config.choices import MatchKey, Metric
 from torchscale.features.compare.analysis.compare import compare
-from torchscale.features.compare.analysis.matching import SideDifference
+from torchscale.features.compare.analysis.differences import SideDifference
 from torchscale.features.compare.export import comparison_json
 from torchscale.features.compare.sections.document import ComparisonReport, comparison_document
 from torchscale.features.compare.terminal.comparison import print_comparison

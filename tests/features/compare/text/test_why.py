@@ -5,20 +5,19 @@ import random
 import pytest
 
 from tests.explanations import NOISE, explained, measured
+from torchscale.features.compare.analysis.cell_why import Clarity
 from torchscale.features.compare.analysis.explanation import ExplainedCell
 from torchscale.features.compare.analysis.likely_cause import CauseBasis
-from torchscale.features.compare.analysis.why import Clarity
-from torchscale.features.compare.text.why import (
+from torchscale.features.compare.text.why import cause_sentences, why_headline
+from torchscale.features.compare.text.why_rows import (
     OUTSIDE_LABELS,
     PART_LABELS,
     TimeUnit,
-    cause_sentences,
     clarity_text,
     listed_ranks,
     outside_rows,
     share_text,
     step_rows,
-    why_headline,
 )
 from torchscale.schema.node.environment import Versions
 from torchscale.schema.run.step_parts import OutsidePart, StepPart

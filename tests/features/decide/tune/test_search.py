@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from torchscale.features.decide.tune.gains import GainVerdict
-from torchscale.features.decide.tune.search import SettingLaunch, SettingSearch
+from torchscale.features.decide.tune.search import SettingSearch
 from torchscale.features.decide.tune.strategies import choices
 from torchscale.features.decide.tune.surface import START, AxisChange, Setting, Traits
+from torchscale.features.decide.tune.trials import SettingLaunch
 
 AXES = {
     "compile": [AxisChange("compile", "true")],

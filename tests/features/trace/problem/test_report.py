@@ -17,7 +17,9 @@ from tests.cli.program import torchscale
 from tests.features.trace.readers.builders import NsysExport, host, kernel, kineto, step
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import TraceError
+from torchscale.features.trace.problem import failing
 from torchscale.features.trace.problem import report as problem
+from torchscale.features.trace.problem.failing import _alike, _failure
 
 PRIVATE = ("acme", "bob", "node-1", "secret")
 Change = Callable[[list[dict[str, Any]]], None]
@@ -88,9 +90,9 @@ def report(
 
 
 def error_of(path: Path) -> str:
-    message = problem._failure([path], WindowChoice.AUTO, None)
+    message = _failure([path], WindowChoice.AUTO, None)
     assert message is not None
-    return problem._alike(message, path)
+    return _alike(message, path)
 
 
 def strict_analysis(paths: list[Path], *_: object, **__: object) -> None:
@@ -126,7 +128,7 @@ def check_types(path: Path) -> None:
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """An analysis that refuses fields of other types."""
-    monkeypatch.setattr(problem, "analyze_files", strict_analysis)
+    monkeypatch.setattr(failing, "analyze_files", strict_analysis)
 
 
 WAYS: dict[str, tuple[Callable[[], str | bytes], int]] = {
@@ -211,7 +213,7 @@ def test_what_is_missing_is_shown_by_the_kinds_that_are_there(
         if not any(event["cat"] == "kernel" for event in found):
             raise TraceError("an empty recording")
 
-    monkeypatch.setattr(problem, "analyze_files", analyze)
+    monkeypatch.setattr(failing, "analyze_files", analyze)
     done, output = report(tmp_path, recording(of_all(cat="future_activity")))
     (event,) = json.loads(output.read_text())["traceEvents"]
     assert (event["ph"], event["cat"]) == ("X", "future_activity")
@@ -377,7 +379,7 @@ def test_an_interruption_leaves_no_half_file(
             raise KeyboardInterrupt
         raise TraceError("it fails")
 
-    monkeypatch.setattr(problem, "analyze_files", analyze)
+    monkeypatch.setattr(failing, "analyze_files", analyze)
     done, output = report(tmp_path, recording())
     assert done.returncode == 130
     assert not output.exists()
@@ -393,7 +395,7 @@ def test_a_fault_of_the_program_is_reported_too(
             if event.get("dur") == 600 and event["name"]:
                 raise RuntimeError(f"no such kernel: '{event['name']}' ({len(event)})")
 
-    monkeypatch.setattr(problem, "analyze_files", analyze)
+    monkeypatch.setattr(failing, "analyze_files", analyze)
     done, output = report(tmp_path, recording())
     assert done.returncode == 0
     assert "RuntimeError: no such kernel" in done.stderr

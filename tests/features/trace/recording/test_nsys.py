@@ -25,14 +25,13 @@ from torchscale.features.trace.recording.nsys import (
     cuda_capture,
     cuda_trace,
     delayed_capture,
-    export,
     failed_to_start,
     find_exporter,
-    find_nsys,
     last_line,
     range_capture,
-    require_report,
 )
+from torchscale.features.trace.recording.nsys_reports import export, require_report
+from torchscale.features.trace.recording.nsys_trial import find_nsys
 
 pytestmark = pytest.mark.slow
 

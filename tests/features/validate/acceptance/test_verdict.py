@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tests.features.validate.acceptance.runs import a_run, baseline_of, eight_gpus, noisy
+from torchscale.features.validate.acceptance.checks import speed_checks
 from torchscale.features.validate.acceptance.judge import judge
 from torchscale.features.validate.acceptance.verdict import (
     SpeedReason,
     missing_speeds,
-    speed_checks,
     speed_reasons,
 )
 from torchscale.schema.launch.telemetry import GpuUse

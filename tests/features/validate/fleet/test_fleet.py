@@ -11,7 +11,8 @@ import pytest
 from tests.features.validate.health.test_node import node as facts
 from torchscale.features.validate.fleet.differences import compare_nodes
 from torchscale.features.validate.fleet.fleet import judge_fleet, judge_pairwise
-from torchscale.features.validate.fleet.pairwise import Pair, judge_pairs
+from torchscale.features.validate.fleet.pair_regression import Pair
+from torchscale.features.validate.fleet.pairwise import judge_pairs
 from torchscale.features.validate.health.node import validate_facts
 from torchscale.features.validate.health.required import Requirements
 from torchscale.schema.node.fleet import FleetNode, PairwiseStatus, SlowRail

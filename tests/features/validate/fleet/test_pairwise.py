@@ -9,14 +9,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from torchscale.features.validate.fleet.pairwise import (
-    Judgement,
-    Pair,
-    disjoint_rounds,
-    judge_pairs,
-    most_faults,
-    rounds,
-)
+from torchscale.features.validate.fleet.pair_judgement import Judgement
+from torchscale.features.validate.fleet.pair_regression import Pair
+from torchscale.features.validate.fleet.pair_rounds import disjoint_rounds, rounds
+from torchscale.features.validate.fleet.pairwise import judge_pairs, most_faults
 from torchscale.schema.node.fleet import PairwiseStatus
 
 SLOW = 0.3

@@ -22,10 +22,11 @@ from tests.features.validate.health.test_node import node as facts
 from torchscale.errors import ExitCode
 from torchscale.features.cluster.nodes.messages import CheckStep
 from torchscale.features.cluster.nodes.roles import Conclusion
-from torchscale.features.validate.fleet import steps as fleet_steps
+from torchscale.features.validate.fleet import node_part
 from torchscale.features.validate.fleet.checks import RESULT, IsOver, RunPart
+from torchscale.features.validate.fleet.node_part import FleetOptions
 from torchscale.features.validate.fleet.run import FleetOutcome
-from torchscale.features.validate.fleet.steps import FleetOptions, FleetSteps
+from torchscale.features.validate.fleet.steps import FleetSteps
 from torchscale.features.validate.health.node import validate_facts
 from torchscale.features.validate.health.required import Requirements
 from torchscale.features.validate.run.acceptance import AcceptanceOptions
@@ -97,9 +98,9 @@ def run_of(report: Report) -> Report:
 def four(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
     """Four nodes that have met, of which the first measures nothing for real."""
     monkeypatch.setattr(
-        fleet_steps, "validate", lambda **_: ValidationOutcome(honest(0), lacks_required=False)
+        node_part, "validate", lambda **_: ValidationOutcome(honest(0), lacks_required=False)
     )
-    monkeypatch.setattr(fleet_steps, "run_collective", all_is_well)
+    monkeypatch.setattr(node_part, "run_collective", all_is_well)
     nodes = Nodes(4)
     for rank in (1, 2, 3):
         nodes.join(rank)

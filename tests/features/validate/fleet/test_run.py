@@ -15,17 +15,15 @@ from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode, UsageError
 from torchscale.features.cluster.nodes.leader import Leader
 from torchscale.features.cluster.nodes.roles import Conclusion
-from torchscale.features.validate.fleet import steps as module
+from torchscale.features.validate.fleet import pairwise_steps
+from torchscale.features.validate.fleet.checks import read_sent
 from torchscale.features.validate.fleet.fleet import judge_fleet
+from torchscale.features.validate.fleet.node_part import FleetOptions
+from torchscale.features.validate.fleet.pair_rounds import MeasuredPairs, partner_of
+from torchscale.features.validate.fleet.pairwise_steps import PairwiseSteps
 from torchscale.features.validate.fleet.rails import Rail
 from torchscale.features.validate.fleet.run import FleetOutcome, join_fleet
-from torchscale.features.validate.fleet.steps import (
-    FleetOptions,
-    FleetSteps,
-    _partner,
-    _read,
-    _Times,
-)
+from torchscale.features.validate.fleet.steps import FleetSteps
 from torchscale.launch.control import StopRequest
 from torchscale.measure.nodes import NodeOptions
 from torchscale.observer import SILENT
@@ -96,7 +94,7 @@ def test_exit_codes() -> None:
 
 
 def test_times_add_up_over_rounds_and_a_pair_that_is_not_complete_has_failed() -> None:
-    times = _Times()
+    times = MeasuredPairs()
     first = PairTimes(partners=(PartnerTimes(partner=1, seconds=(1.0, 2.0)),))
     times.add([(0, 1), (2, 3)], 2, {0: first, 2: None})
     assert times.seconds == {(0, 1): (1.0, 2.0)}
@@ -111,15 +109,15 @@ def test_times_add_up_over_rounds_and_a_pair_that_is_not_complete_has_failed() -
 
 
 def test_the_partner_of_a_round() -> None:
-    assert [_partner(place, ((0, 3), (1, 2))) for place in range(5)] == [3, 2, 1, 0, None]
+    assert [partner_of(place, ((0, 3), (1, 2))) for place in range(5)] == [3, 2, 1, 0, None]
 
 
 def test_what_a_node_sends_is_parsed_or_nothing(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     for text in ("", "{}", '{"validation": 1}', "[" * 100_000, "\x00"):
         path.write_text(text)
-        assert _read(path, NodeReport) is None
-    assert _read(tmp_path / "absent", NodeReport) is None
+        assert read_sent(path, NodeReport) is None
+    assert read_sent(tmp_path / "absent", NodeReport) is None
 
 
 def pairs_of_rail(rail: int | None, seconds: float = 0.010) -> Pairwise:
@@ -135,7 +133,7 @@ def pairs_of_rail(rail: int | None, seconds: float = 0.010) -> Pairwise:
     )
 
 
-class Steps(FleetSteps):
+class Steps(PairwiseSteps):
     """Steps whose pairs are measured by ``answer``: how long they take on a rail, and how often
     that rail was asked before."""
 
@@ -157,9 +155,9 @@ def gpus(count: int) -> list[Rail]:
 
 def test_every_gpu_of_the_nodes_is_measured_in_turn() -> None:
     steps = Steps(lambda rail, before: 0.010)
-    rails = steps._run_rails("nccl", {}, gpus(8))
+    rails = steps.run_rails("nccl", {}, gpus(8))
     assert steps.asked == [each.rail for each in rails] == list(range(8))
-    assert steps._confirmed("nccl", {}, rails) == ()
+    assert steps.confirmed("nccl", {}, rails) == ()
     assert len(steps.asked) == 8, "nothing is measured again where nothing is slow"
 
 
@@ -168,8 +166,8 @@ def test_rails_are_left_out_where_the_time_does_not_suffice(
 ) -> None:
     clock = iter(range(0, 10_000, 100))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr(module, "RAILS_SECONDS", 350.0)
-    assert len(Steps(lambda rail, before: 0.010)._run_rails("nccl", {}, gpus(8))) == 3
+    monkeypatch.setattr(pairwise_steps, "RAILS_SECONDS", 350.0)
+    assert len(Steps(lambda rail, before: 0.010).run_rails("nccl", {}, gpus(8))) == 3
 
 
 @pytest.mark.parametrize(("again", "named"), [(0.014, [5]), (0.010, [])])
@@ -180,16 +178,16 @@ def test_a_slow_rail_is_named_once_it_is_slow_again(again: float, named: list[in
         return (0.014, again)[before]
 
     steps = Steps(answer)
-    rails = steps._run_rails("nccl", {}, gpus(8))
-    assert [slow.rail for slow in steps._confirmed("nccl", {}, rails)] == named
+    rails = steps.run_rails("nccl", {}, gpus(8))
+    assert [slow.rail for slow in steps.confirmed("nccl", {}, rails)] == named
     assert steps.asked == [*range(8), 5]
 
 
 def test_over_gloo_there_is_one_measurement_and_no_rail() -> None:
     steps = Steps(lambda rail, before: 0.010)
-    (only,) = steps._run_rails("gloo", {}, [Rail()])
+    (only,) = steps.run_rails("gloo", {}, [Rail()])
     assert only.rail is None
-    assert steps._confirmed("gloo", {}, [only]) == ()
+    assert steps.confirmed("gloo", {}, [only]) == ()
 
 
 class Networks(Steps):
@@ -211,12 +209,12 @@ class Networks(Steps):
 
 def test_a_further_network_that_joins_no_nodes_is_none_of_theirs() -> None:
     asked = [Rail(network="a"), Rail(network="b"), Rail(network="c")]
-    found = Networks(apart="b")._run_rails("gloo", {}, asked)
+    found = Networks(apart="b").run_rails("gloo", {}, asked)
     assert [each.network for each in found] == ["a", "c"]
 
 
 def test_the_network_that_leads_to_node_0_fails_where_it_joins_nobody() -> None:
-    found = Networks(apart="a")._run_rails("gloo", {}, [Rail(network="a"), Rail(network="b")])
+    found = Networks(apart="a").run_rails("gloo", {}, [Rail(network="a"), Rail(network="b")])
     assert [each.status for each in found] == [PairwiseStatus.FAILED, PairwiseStatus.CANNOT_TELL]
 
 

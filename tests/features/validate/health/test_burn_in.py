@@ -5,13 +5,8 @@ import random
 
 import pytest
 
-from torchscale.features.validate.health.burn_in import (
-    MAX_POINTS,
-    MAX_WRONG,
-    BurnInTotals,
-    burn_in_checks,
-    trend,
-)
+from torchscale.features.validate.health.burn_in import MAX_POINTS, MAX_WRONG, BurnInTotals, trend
+from torchscale.features.validate.health.burn_in_checks import burn_in_checks
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.burn_in import BurnIn, BurnInRound, PartResult, WrongValue
 from torchscale.schema.node.check import Check

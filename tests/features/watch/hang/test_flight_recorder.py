@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchscale.errors import TraceError
-from torchscale.features.watch.hang import flight_recorder
 from torchscale.features.watch.hang.collective_log import ProcessGroup
 from torchscale.features.watch.hang.dumps import read_directory
 from torchscale.features.watch.hang.explain import explain_hang
@@ -25,6 +24,7 @@ from torchscale.features.watch.hang.flight_recorder import (
     read_flight_recorder,
 )
 from torchscale.features.watch.hang.job import RankEvidence
+from torchscale.features.watch.hang.recorder_dump import form
 from torchscale.schema.launch.hang import StackFrame
 
 
@@ -274,7 +274,7 @@ def test_more_collectives_than_any_recorder_keeps_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A damaged or forged dump would take memory without end."""
-    monkeypatch.setattr(flight_recorder, "_MAX_ENTRIES", 1000)
+    monkeypatch.setattr(form, "_MAX_ENTRIES", 1000)
     assert len(collective_log(dump(*([entry(1)] * 1000))).calls) == 1000
     with pytest.raises(TraceError, match="1,001 collectives"):
         collective_log(dump(*([entry(1)] * 1001)))

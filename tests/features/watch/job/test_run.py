@@ -14,17 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from torchscale.features.watch.job.read import read_watch
-from torchscale.features.watch.job.relay import Relay
-from torchscale.features.watch.job.run import (
-    REPORT,
+from torchscale.features.watch.job.program_processes import (
     TIMING_VARIABLE,
-    Watched,
-    WatchRequest,
-    _has_ended,
-    run_program,
+    has_ended,
     watching_environment,
 )
+from torchscale.features.watch.job.read import read_watch
+from torchscale.features.watch.job.relay import Relay
+from torchscale.features.watch.job.run import REPORT, Watched, WatchRequest, run_program
 from torchscale.schema.watch.report import JobState, WatchReport
 
 pytestmark = pytest.mark.slow
@@ -225,15 +222,15 @@ def test_a_process_of_others_has_ended_once_it_does_nothing_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
-        assert not _has_ended(process.pid, 0.01)
+        assert not has_ended(process.pid, 0.01)
         with monkeypatch.context() as patch:
             patch.setattr(psutil.Process, "status", _raise_gone)
-            assert _has_ended(process.pid, 0.01)  # it ended after the wait was over
+            assert has_ended(process.pid, 0.01)  # it ended after the wait was over
         process.kill()
         end = time.monotonic() + 30
-        while not _has_ended(process.pid, 0.01):  # nobody has asked for its exit code
+        while not has_ended(process.pid, 0.01):  # nobody has asked for its exit code
             assert time.monotonic() < end
-    assert _has_ended(process.pid, 0.01)
+    assert has_ended(process.pid, 0.01)
 
 
 def _raise_gone(process: psutil.Process) -> str:

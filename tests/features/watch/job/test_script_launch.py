@@ -12,7 +12,8 @@ import pytest
 
 from tests import factories
 from torchscale.config.experiment import Experiment
-from torchscale.features.watch.job.script_launch import run_script, script_command
+from torchscale.features.watch.job.script_command import script_command
+from torchscale.features.watch.job.script_launch import run_script
 from torchscale.features.watch.job.script_records import WATCHED
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.plan.expand import make_plan

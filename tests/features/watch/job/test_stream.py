@@ -12,7 +12,8 @@ import pytest
 from tests.features.watch.analysis.jobs import START_NS, job
 from tests.features.watch.job.folders import append, until, write_job
 from torchscale.errors import StoreError
-from torchscale.features.watch.job.stream import Names, RankStream, rank_folders, remove_moments
+from torchscale.features.watch.job.rank_folders import rank_folders, remove_moments
+from torchscale.features.watch.job.stream import Names, RankStream
 
 
 def test_what_is_written_later_is_read_later(tmp_path: Path) -> None:

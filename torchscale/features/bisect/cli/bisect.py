@@ -26,8 +26,8 @@ from torchscale.util.optional import optional
 
 if TYPE_CHECKING:
     from torchscale.features.bisect.launcher import LaunchMetric, MetricName
+    from torchscale.features.bisect.outcome import BisectOutcome, BisectRequest
     from torchscale.features.bisect.question import Question
-    from torchscale.features.bisect.run import BisectOutcome, BisectRequest
 
 app = typer.Typer(
     cls=WithProgram,
@@ -172,10 +172,10 @@ def bisect(
 
     [cyan]torchscale bisect --versions demo=1.0,1.1,1.2 --wheels wheels --metric wall -- python job.py[/cyan]
     """
-    from torchscale.features.bisect.builder import Sources  # noqa: PLC0415 - `--help` does not need it
     from torchscale.features.bisect.cell import is_benchmark  # noqa: PLC0415
+    from torchscale.features.bisect.environments.installer import Sources  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.features.bisect.outcome import BisectRequest, default_cache  # noqa: PLC0415
     from torchscale.features.bisect.requirements import read_requirements  # noqa: PLC0415
-    from torchscale.features.bisect.run import BisectRequest, default_cache  # noqa: PLC0415
     from torchscale.features.bisect.search import Limits  # noqa: PLC0415
 
     _refuse_unknown(context)

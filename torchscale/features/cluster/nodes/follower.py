@@ -15,28 +15,22 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from torchscale.errors import ExitCode, MachineError
 from torchscale.features.cluster.cluster import Cluster
 from torchscale.features.cluster.nodes.channel import (
+    CONNECTION_ERRORS,
     DATA_BYTES,
-    HANDSHAKE_SECONDS,
     Channel,
     ChannelError,
     FrameKind,
-    Introduction,
-    answer_pair,
-    introduce,
-    reach_pair,
-)
-from torchscale.features.cluster.nodes.leader_network import (
-    ALIVE_SECONDS,
-    REACH_SECONDS,
     connection_ending,
 )
+from torchscale.features.cluster.nodes.handshake import HANDSHAKE_SECONDS, Introduction, introduce
 from torchscale.features.cluster.nodes.loop import LoopThread
 from torchscale.features.cluster.nodes.messages import (
+    ALIVE_SECONDS,
     TO_NODE,
     Alive,
     AskClock,
@@ -59,6 +53,7 @@ from torchscale.features.cluster.nodes.messages import (
     Unable,
 )
 from torchscale.features.cluster.nodes.network import UnresolvedError, listen, resolve
+from torchscale.features.cluster.nodes.reachability import REACH_SECONDS, answer_pair, reach_pair
 from torchscale.features.cluster.nodes.unauthenticated import UnauthenticatedConnections
 from torchscale.version import __version__
 
@@ -221,13 +216,7 @@ class Follower:
                 _refuse_data(kind)
                 if await self._take(channel, TO_NODE.validate_json(payload)):
                     break
-        except (
-            ChannelError,
-            ValidationError,
-            OSError,
-            asyncio.IncompleteReadError,
-            asyncio.TimeoutError,
-        ) as error:
+        except CONNECTION_ERRORS as error:
             self._lose(connection_ending(error, self._silent_seconds))
 
     async def _take(self, channel: Channel, message: BaseModel) -> bool:

@@ -16,11 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from torchscale.errors import MachineError
-from torchscale.features.cluster.nodes.leader_network import (
-    CLOSE_SECONDS,
-    REACH_SECONDS,
-    LeaderNetwork,
-)
+from torchscale.features.cluster.nodes.leader_network import CLOSE_SECONDS, LeaderNetwork
 from torchscale.features.cluster.nodes.loop import LoopThread
 from torchscale.features.cluster.nodes.member import Member
 from torchscale.features.cluster.nodes.membership import Membership
@@ -33,6 +29,7 @@ from torchscale.features.cluster.nodes.messages import (
     Start,
 )
 from torchscale.features.cluster.nodes.network import listen
+from torchscale.features.cluster.nodes.reachability import REACH_SECONDS
 from torchscale.features.cluster.nodes.remote_launch import RemoteLaunch
 from torchscale.launch.control import StopRequest
 from torchscale.schema.launch.nodes import LaunchNode

@@ -9,22 +9,21 @@ import socket
 import time
 from collections.abc import Iterable, Sequence
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from torchscale.features.cluster.nodes.channel import (
-    HANDSHAKE_SECONDS,
+    CONNECTION_ERRORS,
     Channel,
     ChannelError,
     FrameKind,
-    Introduction,
-    accept,
-    answer_pair,
-    reach_pair,
+    connection_ending,
 )
+from torchscale.features.cluster.nodes.handshake import HANDSHAKE_SECONDS, Introduction, accept
 from torchscale.features.cluster.nodes.loop import LoopThread
 from torchscale.features.cluster.nodes.member import Member
 from torchscale.features.cluster.nodes.membership import Membership
 from torchscale.features.cluster.nodes.messages import (
+    ALIVE_SECONDS,
     TO_LEADER,
     Alive,
     AskClock,
@@ -50,15 +49,10 @@ from torchscale.features.cluster.nodes.preflight import (
     differences,
     first_of,
 )
+from torchscale.features.cluster.nodes.reachability import REACH_SECONDS, answer_pair, reach_pair
 from torchscale.features.cluster.nodes.unauthenticated import UnauthenticatedConnections, address_of
 from torchscale.util.text import one_line
 
-ALIVE_SECONDS = 2.0
-"""Seconds between two signs of life: many within ``launch.node_timeout_seconds``, and no load for
-anybody."""
-REACH_SECONDS = 10.0
-"""Time limit for one connection between two nodes: it takes two round trips, and a lost SYN is sent
-again after 1 and 3 s."""
 _CLOCK_ASKS = 5
 """Questions for a node's time; the answer that took least counts."""
 CLOSE_SECONDS = 5.0
@@ -110,13 +104,7 @@ class LeaderNetwork:
             member = await self._admit(channel, introduction, peer)
             if member is not None:
                 await self._converse(member)
-        except (
-            ChannelError,
-            ValidationError,
-            OSError,
-            asyncio.IncompleteReadError,
-            asyncio.TimeoutError,
-        ) as error:
+        except CONNECTION_ERRORS as error:
             reason = connection_ending(error, self._silent_seconds)
             if member is not None:
                 self.lose(member, reason)
@@ -304,16 +292,3 @@ class LeaderNetwork:
         """A node is lost; its connection is closed at once unless it is told first."""
         if self._membership.lose(member, reason) and closes:
             member.channel.abort()
-
-
-def connection_ending(error: BaseException, seconds: float) -> str:
-    """Why a connection ended, in words."""
-    if isinstance(error, asyncio.TimeoutError):
-        return f"silent for {seconds:g} s"
-    if isinstance(error, asyncio.IncompleteReadError):
-        return "the connection was closed"
-    if isinstance(error, ValidationError):
-        return "it sent a message that this version does not understand"
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return str(error)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from torchscale.features.cluster.nodes.channel import Introduction
+from torchscale.features.cluster.nodes.handshake import Introduction
 from torchscale.features.cluster.nodes.member import Member
 from torchscale.features.cluster.nodes.remote_launch import RemoteLaunch, RemotePart
 from torchscale.schema.launch.nodes import LaunchNode

@@ -16,6 +16,10 @@ from torchscale.schema.base import Count, Frozen, Integer
 from torchscale.schema.launch.nodes import Name, NodeRank, Number
 from torchscale.schema.node.environment import Versions
 
+ALIVE_SECONDS = 2.0
+"""Seconds between two signs of life: many within ``launch.node_timeout_seconds``, and no load for
+anybody."""
+
 Text = Annotated[str, Field(max_length=2000)]
 """A reason in words."""
 Port = Annotated[int, Field(ge=1, le=65535, strict=True)]

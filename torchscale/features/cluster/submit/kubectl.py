@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import ValidationError
 
 from torchscale.errors import MachineError, UsageError
-from torchscale.features.cluster.submit.manifests import CONTAINER, INDEX_ANNOTATION, INSTANCE_LABEL
+from torchscale.features.cluster.submit.cluster_job import (
+    ClusterJob,
+    ObjectList,
+    cluster_job,
+    shortened,
+)
+from torchscale.features.cluster.submit.pod_parts import INSTANCE_LABEL
 from torchscale.util.processes.bounded import Finished, run_bounded
 
 KUBECTL_SECONDS = 90.0
@@ -18,88 +19,6 @@ KUBECTL_SECONDS = 90.0
 :data:`_REQUEST_SECONDS`."""
 _REQUEST_SECONDS = 30
 """API servers answer within seconds; a control plane that is being updated may take longer."""
-_LONGEST_REASON = 200
-"""Messages of schedulers name every node that does not fit."""
-
-JobEnd = Literal["Complete", "Failed"]
-_ENDS: Mapping[str, JobEnd] = {"Complete": "Complete", "Failed": "Failed"}
-"""Conditions of Jobs and of TrainJobs after which nothing starts any more."""
-
-
-class _Object(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True
-    )
-
-
-class _Metadata(_Object):
-    name: str = ""
-    creation_timestamp: str = ""
-    deletion_timestamp: str | None = None
-    annotations: dict[str, str] = Field(default_factory=dict)
-
-
-class _Condition(_Object):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-
-
-class _Waiting(_Object):
-    reason: str = ""
-    message: str = ""
-
-
-class _Terminated(_Object):
-    exit_code: int | None = None
-    message: str = ""
-
-
-class _ContainerState(_Object):
-    waiting: _Waiting | None = None
-    terminated: _Terminated | None = None
-
-
-class _ContainerStatus(_Object):
-    name: str = ""
-    state: _ContainerState = _ContainerState()
-    last_state: _ContainerState = _ContainerState()
-
-
-class _Status(_Object):
-    phase: str = ""
-    conditions: tuple[_Condition, ...] = ()
-    container_statuses: tuple[_ContainerStatus, ...] = ()
-
-
-class _Item(_Object):
-    """A job or a pod: of each, what is read here."""
-
-    kind: str
-    metadata: _Metadata = _Metadata()
-    status: _Status = _Status()
-
-
-class _List(_Object):
-    items: tuple[_Item, ...]
-
-
-@dataclass(frozen=True)
-class ClusterJob:
-    """How a job is.
-
-    Attributes:
-        text: State for people: its end, else its pods and what they wait for.
-        end: How it ended; ``None`` while it has not.
-        exists: Whether it is there at all.
-        exit_code: Exit code that node 0's benchmark left; ``None`` without one.
-    """
-
-    text: str
-    end: JobEnd | None
-    exists: bool
-    exit_code: int | None
 
 
 def apply(manifests: str, namespace: str | None) -> None:
@@ -186,81 +105,10 @@ def job_of(resource: str, name: str, namespace: str | None) -> ClusterJob:
             )
         raise OSError(_reason(done))
     try:
-        items = _List.model_validate_json(done.stdout).items
+        items = ObjectList.model_validate_json(done.stdout).items
     except ValidationError as error:
         raise OSError(f"kubectl's answer cannot be read: {error.errors()[0]['msg']}") from error
-    return _job(name, items)
-
-
-def _job(name: str, items: Sequence[_Item]) -> ClusterJob:
-    pods = [item for item in items if item.kind == "Pod"]
-    job = next((item for item in items if item.kind != "Pod" and item.metadata.name == name), None)
-    exit_code = _exit_code(pods)
-    if job is None:
-        return ClusterJob("deleted", None, False, exit_code)
-    for condition in job.status.conditions:
-        end = _ENDS.get(condition.type)
-        if condition.status == "True" and end is not None:
-            told = ": ".join(filter(None, (condition.reason, _short(condition.message))))
-            text: str = end
-            if told and end == "Failed":
-                text = f"{end} ({told})"
-            return ClusterJob(text, end, True, exit_code)
-    suspended = any(
-        each.type == "Suspended" and each.status == "True" for each in job.status.conditions
-    )
-    if suspended:
-        return ClusterJob("Suspended", None, True, exit_code)
-    return ClusterJob(_pods_text(pods), None, True, exit_code)
-
-
-def _pods_text(pods: Sequence[_Item]) -> str:
-    """``pods: 2 Running, 2 Pending (ImagePullBackOff: …)``."""
-    alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
-    phases = sorted({pod.status.phase or "Unknown" for pod in alive})
-    counts = [
-        f"{sum((pod.status.phase or 'Unknown') == phase for pod in alive)} {phase}"
-        for phase in phases
-    ]
-    reason = next(
-        filter(None, map(_waits_for, sorted(alive, key=lambda pod: pod.metadata.name))), ""
-    )
-    text = f"pods: {', '.join(counts) or 'none yet'}"
-    if reason:
-        text += f" ({reason})"
-    return text
-
-
-def _waits_for(pod: _Item) -> str:
-    """Why a pod does not run; empty where nothing is said."""
-    if pod.status.phase not in ("Pending", "Running"):
-        return ""
-    for status in pod.status.container_statuses:
-        waiting = status.state.waiting
-        if waiting is not None and waiting.reason not in (
-            "",
-            "ContainerCreating",
-            "PodInitializing",
-        ):
-            return ": ".join(filter(None, (waiting.reason, _short(waiting.message))))
-    for condition in pod.status.conditions:
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return ": ".join(filter(None, (condition.reason, _short(condition.message))))
-    return ""
-
-
-def _exit_code(pods: Sequence[_Item]) -> int | None:
-    """What node 0 left as its container's message; of several pods, the newest that left one."""
-    first = [pod for pod in pods if pod.metadata.annotations.get(INDEX_ANNOTATION) == "0"]
-    for pod in sorted(first, key=lambda pod: pod.metadata.creation_timestamp, reverse=True):
-        for status in pod.status.container_statuses:
-            if status.name != CONTAINER:
-                continue
-            for state in (status.state, status.last_state):
-                text = "" if state.terminated is None else state.terminated.message.strip()
-                if text.isascii() and text.isdigit() and int(text) < 256:
-                    return int(text)
-    return None
+    return cluster_job(name, items)
 
 
 def _exists(resource: str, name: str, namespace: str | None, *, unreadable: bool = False) -> bool:
@@ -304,12 +152,5 @@ def _reason(done: Finished) -> str:
         return f"no answer within {KUBECTL_SECONDS:.0f} s"
     lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
     if lines:
-        return _short(lines[-1])
+        return shortened(lines[-1])
     return f"exit code {done.returncode}"
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    if len(text) <= _LONGEST_REASON:
-        return text
-    return f"{text[: _LONGEST_REASON - 1]}…"

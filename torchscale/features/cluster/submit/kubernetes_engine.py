@@ -9,6 +9,7 @@ from torchscale.config.dump import to_yaml
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, UsageError
 from torchscale.features.cluster.submit import kubectl
+from torchscale.features.cluster.submit.cluster_job import ClusterJob
 from torchscale.features.cluster.submit.engine import (
     SubmitOptions,
     SubmittedJob,
@@ -17,13 +18,7 @@ from torchscale.features.cluster.submit.engine import (
     job_name,
     take_secrets,
 )
-from torchscale.features.cluster.submit.manifests import (
-    INSTANCE_LABEL,
-    Manifest,
-    indexed_job,
-    secret_of,
-    train_job,
-)
+from torchscale.features.cluster.submit.manifests import indexed_job, secret_of, train_job
 from torchscale.features.cluster.submit.manifests import to_yaml as manifests_to_yaml
 from torchscale.features.cluster.submit.pod_job import (
     PodJob,
@@ -33,6 +28,7 @@ from torchscale.features.cluster.submit.pod_job import (
     parse_pairs,
     parse_time,
 )
+from torchscale.features.cluster.submit.pod_parts import INSTANCE_LABEL, Manifest
 from torchscale.util.optional import optional
 
 _DEFAULT_SECRET = "torchscale-token"  # noqa: S105 - the name of the Secret
@@ -172,7 +168,7 @@ class KubernetesEngine:
             return SubmittedState(found.text)
         return SubmittedState(found.text, self._exit_code(found))
 
-    def _exit_code(self, found: kubectl.ClusterJob) -> int:
+    def _exit_code(self, found: ClusterJob) -> int:
         """Exit code of node 0's benchmark. A job that failed, or is gone, has not succeeded
         whatever its last pod left."""
         if found.end == "Complete" and (found.exit_code is not None or self._tells_failure):

@@ -8,50 +8,32 @@ Both start the same command in every pod, and tell it with the same variables wh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import yaml
 
 from torchscale.features.cluster.master import DEFAULT_PORT
 from torchscale.features.cluster.submit.pod_job import PodJob, check_pod_job
-from torchscale.features.cluster.token import TOKEN_VARIABLE
+from torchscale.features.cluster.submit.pod_parts import (
+    INSTANCE_LABEL,
+    Manifest,
+    config_map,
+    job_labels,
+    object_metadata,
+    optional_field,
+    pod_arguments,
+    pod_command,
+    pod_variables,
+    rank_variables,
+    resource_limits,
+    shared_container,
+    shared_pod,
+)
 
-Manifest: TypeAlias = Mapping[str, "Content"]
-Content: TypeAlias = "str | int | bool | Sequence[Content] | Manifest"
-
-INSTANCE_LABEL = "app.kubernetes.io/instance"
-"""Label on everything that belongs to a job: its objects are found and deleted by it."""
-INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
-"""Annotation of a pod of an Indexed Job: which one it is, from 0."""
 CONTAINER = "node"
 """Kubeflow's runtimes call the container that trains so, and the job in their template too."""
-TOKEN_KEY = "token"  # noqa: S105 - the name of the key
-"""Key in the Secret."""
-GRACE_SECONDS = 120
-"""Seconds between TERM and KILL: a launch ends within its grace period, and the report is
-written."""
-_RESULTS = "/results"
-_CONFIG_DIRECTORY = "/etc/torchscale"
-_CONFIG_FILE = "config.yaml"
-_SUBSTITUTED = re.compile(r"\$(?=[$(])")
 _PATCH_MANAGER = "torchscale/submit"
 """Who owns a patch of a TrainJob's runtime; its webhook wants ``domain/path``."""
-_MAIN = f"""\
-# The first process of a pod gets TERM when the pod is to end, and nothing is sent to the others.
-child= stopping= code=0
-trap 'stopping=1; [ -z "$child" ] || kill -TERM "$child"' TERM INT
-cd {_RESULTS} || exit 1
-torchscale "$@" &
-child=$!
-if [ -n "$stopping" ]; then kill -TERM "$child"; fi
-wait "$child" || code=$?
-while kill -0 "$child" 2>/dev/null; do  # a trapped signal ends wait, not the child
-  code=0
-  wait "$child" || code=$?
-done
-if [ "$PET_NODE_RANK" = 0 ]; then echo "$code" > /dev/termination-log; fi
-"""
 _JOB_END = """\
 # Exit codes 1 to 3 of node 0 are the sweep's result. Whatever ends another node, a new pod may take its place.
 if [ "$PET_NODE_RANK" != 0 ]; then
@@ -83,11 +65,11 @@ def indexed_job(job: PodJob, restarts: int) -> list[Manifest]:
         UsageError: Kubernetes would refuse it.
     """
     check_pod_job(job)
-    labels = _labels(job)
+    labels = job_labels(job)
     service: Manifest = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(job),
+        "metadata": object_metadata(job),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -98,18 +80,18 @@ def indexed_job(job: PodJob, restarts: int) -> list[Manifest]:
     container: Manifest = {
         "name": CONTAINER,
         "image": job.image,
-        "command": _command(_JOB_END),
-        "args": _arguments(job),
-        "env": [*_rank_env(job), *_env(job)],
-        **_optional("resources", _resources(job)),
-        **_container_patch(job),
+        "command": pod_command(_JOB_END),
+        "args": pod_arguments(job),
+        "env": [*rank_variables(job), *pod_variables(job)],
+        **optional_field("resources", resource_limits(job)),
+        **shared_container(job),
     }
     pod: Manifest = {
         "restartPolicy": "Never",
         "subdomain": job.name,
         "enableServiceLinks": False,  # else every Service of the namespace becomes variables
         "automountServiceAccountToken": False,
-        **_pod_patch(job),
+        **shared_pod(job),
         "containers": [container],
     }
     spec: Manifest = {
@@ -129,16 +111,16 @@ def indexed_job(job: PodJob, restarts: int) -> list[Manifest]:
                 }
             ]
         },
-        **_optional("activeDeadlineSeconds", job.deadline_seconds),
+        **optional_field("activeDeadlineSeconds", job.deadline_seconds),
         "template": {"metadata": {"labels": labels}, "spec": pod},
     }
     indexed: Manifest = {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": _metadata(job),
+        "metadata": object_metadata(job),
         "spec": spec,
     }
-    return [_config_map(job), service, indexed]
+    return [config_map(job), service, indexed]
 
 
 def train_job(job: PodJob, runtime: str) -> list[Manifest]:
@@ -154,10 +136,10 @@ def train_job(job: PodJob, runtime: str) -> list[Manifest]:
     """
     check_pod_job(job)
     pod_patch: Manifest = {
-        **_pod_patch(job),
-        "containers": [{"name": CONTAINER, **_container_patch(job)}],
+        **shared_pod(job),
+        "containers": [{"name": CONTAINER, **shared_container(job)}],
     }
-    pod_template: Manifest = {"metadata": {"labels": _labels(job)}, "spec": pod_patch}
+    pod_template: Manifest = {"metadata": {"labels": job_labels(job)}, "spec": pod_patch}
     job_patch: Manifest = {"name": CONTAINER, "template": {"spec": {"template": pod_template}}}
     spec: Manifest = {
         "runtimeRef": {
@@ -165,14 +147,14 @@ def train_job(job: PodJob, runtime: str) -> list[Manifest]:
             "kind": "ClusterTrainingRuntime",
             "name": runtime,
         },
-        **_optional("activeDeadlineSeconds", job.deadline_seconds),
+        **optional_field("activeDeadlineSeconds", job.deadline_seconds),
         "trainer": {
             "numNodes": job.nodes,
             "image": job.image,
-            "command": _command(_TRAIN_JOB_END),
-            "args": _arguments(job),
-            **_optional("env", _env(job)),
-            **_optional("resourcesPerNode", _resources(job)),
+            "command": pod_command(_TRAIN_JOB_END),
+            "args": pod_arguments(job),
+            **optional_field("env", pod_variables(job)),
+            **optional_field("resourcesPerNode", resource_limits(job)),
         },
         "runtimePatches": [
             {
@@ -184,10 +166,10 @@ def train_job(job: PodJob, runtime: str) -> list[Manifest]:
     train: Manifest = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
-        "metadata": _metadata(job),
+        "metadata": object_metadata(job),
         "spec": spec,
     }
-    return [_config_map(job), train]
+    return [config_map(job), train]
 
 
 def secret_of(job: PodJob) -> list[Manifest]:
@@ -197,7 +179,7 @@ def secret_of(job: PodJob) -> list[Manifest]:
     secret: Manifest = {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _metadata(job),
+        "metadata": object_metadata(job),
         "type": "Opaque",
         "stringData": dict(job.secrets),
     }
@@ -214,128 +196,6 @@ def to_yaml(manifests: Sequence[Manifest]) -> str:
         width=120,
         explicit_start=True,
     )
-
-
-def _metadata(job: PodJob) -> Manifest:
-    return {"name": job.name, **_optional("namespace", job.namespace), "labels": _labels(job)}
-
-
-def _labels(job: PodJob) -> Manifest:
-    return {"app.kubernetes.io/name": "torchscale", INSTANCE_LABEL: job.name}
-
-
-def _config_map(job: PodJob) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": _metadata(job),
-        "data": {_CONFIG_FILE: job.config},
-    }
-
-
-def _command(end: str) -> list[str]:
-    return ["sh", "-c", _literal(_MAIN + end), "torchscale-node"]
-
-
-def _arguments(job: PodJob) -> list[str]:
-    """Arguments of torchscale in every pod."""
-    arguments = [
-        "benchmark",
-        f"{_CONFIG_DIRECTORY}/{_CONFIG_FILE}",
-        "--output-dir",
-        f"{_RESULTS}/{job.directory}",
-    ]
-    return [_literal(argument) for argument in [*arguments, "--nnodes", str(job.nodes)]]
-
-
-def _literal(text: str) -> str:
-    """Text that reaches the container as it is: Kubernetes replaces ``$(NAME)``, and reads ``$$``
-    as ``$``."""
-    return _SUBSTITUTED.sub("$$", text)
-
-
-def _rank_env(job: PodJob) -> list[Manifest]:
-    """Which node a pod is, as Kubeflow's trainer says it
-    (``pkg/runtime/framework/plugins/torch/torch.go``)."""
-    index: Manifest = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX_ANNOTATION}']"}}
-    return [
-        {"name": "PET_NNODES", "value": str(job.nodes)},
-        {"name": "PET_NODE_RANK", "valueFrom": index},
-        {"name": "PET_MASTER_ADDR", "value": f"{job.name}-0.{job.name}"},
-        {"name": "PET_MASTER_PORT", "value": str(DEFAULT_PORT)},
-    ]
-
-
-def _env(job: PodJob) -> list[Manifest]:
-    secret: Manifest = {"secretKeyRef": {"name": job.token_secret, "key": TOKEN_KEY}}
-    token: list[Manifest] = []
-    if job.nodes > 1:
-        token = [{"name": TOKEN_VARIABLE, "valueFrom": secret}]
-    secrets: list[Manifest] = [
-        {"name": name, "valueFrom": {"secretKeyRef": {"name": job.name, "key": name}}}
-        for name in job.secrets
-    ]
-    return [
-        *token,
-        *secrets,
-        *({"name": name, "value": _literal(value)} for name, value in job.env.items()),
-    ]
-
-
-def _resources(job: PodJob) -> Manifest:
-    """Limits, which are what is requested too."""
-    counts = {"cpu": job.cpus_per_node, job.gpu_resource: job.gpus_per_node, **job.rdma}
-    limits = {name: str(count) for name, count in counts.items() if count is not None}
-    if limits:
-        return {"limits": limits}
-    return {}
-
-
-def _container_patch(job: PodJob) -> Manifest:
-    """What both kinds of job say of the container."""
-    capabilities: Manifest = {"capabilities": {"add": ["IPC_LOCK"]}} if job.rdma else {}
-    mounts: list[Manifest] = [
-        {"name": "torchscale-config", "mountPath": _CONFIG_DIRECTORY, "readOnly": True},
-        {"name": "torchscale-results", "mountPath": _RESULTS},
-        {"name": "torchscale-shm", "mountPath": "/dev/shm"},  # noqa: S108 - of the pod
-    ]
-    return {"volumeMounts": mounts, **_optional("securityContext", capabilities)}
-
-
-def _pod_patch(job: PodJob) -> Manifest:
-    """What both kinds of job say of a pod."""
-    memory: Manifest = {"medium": "Memory", **_optional("sizeLimit", job.shm_size)}
-    volumes: list[Manifest] = [
-        {"name": "torchscale-config", "configMap": {"name": job.name}},
-        {"name": "torchscale-results", "persistentVolumeClaim": {"claimName": job.results_claim}},
-        {"name": "torchscale-shm", "emptyDir": memory},
-    ]
-    same_job: Manifest = {"labelSelector": {"matchLabels": {INSTANCE_LABEL: job.name}}}
-    apart: Manifest = {  # two pods on one machine would measure its memory as if it were the network
-        "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
-                {**same_job, "topologyKey": "kubernetes.io/hostname"}
-            ]
-        }
-    }
-    user = job.run_as_user
-    security: Manifest = {}
-    if user is not None:
-        security = {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
-    return {
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
-        **_optional("securityContext", security),
-        **_optional("nodeSelector", job.node_selector),
-        **_optional("affinity", apart if job.nodes > 1 else {}),
-        "volumes": volumes,
-    }
-
-
-def _optional(key: str, value: Content | None) -> Manifest:
-    """``value`` under ``key``; nothing where it is empty or ``None``."""
-    if value is None or (not isinstance(value, int | str) and not value):
-        return {}
-    return {key: value}
 
 
 class _Dumper(yaml.SafeDumper):

@@ -17,13 +17,8 @@ from torchscale.features.cluster.submit.engine import (
     job_name,
     take_secrets,
 )
-from torchscale.features.cluster.submit.slurm import (
-    SlurmJob,
-    job_state,
-    parse_options,
-    render_script,
-    submit_script,
-)
+from torchscale.features.cluster.submit.slurm import SlurmJob, parse_options, render_script
+from torchscale.features.cluster.submit.slurm_queue import job_state, submit_script
 from torchscale.store.locations import default_directory
 from torchscale.util.files import atomic_write_text
 from torchscale.util.interpreter import module_command

@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchscale.features.compare.analysis.likely_cause import LikelyCause, likely_causes
-from torchscale.features.compare.analysis.matching import (
+from torchscale.features.compare.analysis.cell_why import CellWhy
+from torchscale.features.compare.analysis.differences import (
     SideDifference,
     cell_differences,
     differences,
 )
+from torchscale.features.compare.analysis.likely_cause import LikelyCause, likely_causes
 from torchscale.features.compare.analysis.operators import ComparedRecording
 from torchscale.features.compare.analysis.pair import Pair
-from torchscale.features.compare.analysis.why import CellWhy, split_pair
+from torchscale.features.compare.analysis.why import split_pair
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from torchscale.features.compare.analysis.matching import SideDifference
-from torchscale.features.compare.analysis.why import CellWhy, PartChange
+from torchscale.features.compare.analysis.cell_why import CellWhy, PartChange
+from torchscale.features.compare.analysis.differences import SideDifference
 from torchscale.schema.run.step_parts import StepPart
 
 LINK_CHANGE = 1.2

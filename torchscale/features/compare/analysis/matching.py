@@ -1,12 +1,10 @@
-"""Which cells of two result sets are compared, and in what else the two sets differ."""
+"""Which cells of two result sets are compared."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from torchscale.analysis.summary.conditions import DEVICE, over_sessions, session_facts
 from torchscale.config.choices import MatchKey
 from torchscale.config.strategy import strategy_label
 from torchscale.errors import UsageError
@@ -15,7 +13,6 @@ from torchscale.schema.cells.kinds import AnyCell, as_kind, training_workload
 from torchscale.schema.cells.memory import MemoryCell
 from torchscale.schema.cells.script import OWN
 from torchscale.schema.cells.training import TrainingCell
-from torchscale.schema.run.experiment_file import Session
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
 
@@ -25,18 +22,6 @@ _Key = tuple[str, ...]
 _HOW_MEASURED = {"measurement", "device", "seed"}
 """Fields that say how a cell is measured, not which workload it is; differences in them are
 listed."""
-_DECIDING = ("device", "torch")
-"""Conditions that change every figure, so that a comparison over them must be asked for."""
-
-
-@dataclass(frozen=True)
-class SideDifference:
-    """Something that is not equal on all sides. ``forbids`` is set where a comparison then tells
-    nothing of what people usually ask, so that it needs to be asked for."""
-
-    what: str
-    values: tuple[str, ...]
-    forbids: bool = False
 
 
 def match_cells(
@@ -213,109 +198,3 @@ def _workload(cell: AnyCell, precision_counts: bool) -> str:
         if content.get("script", "") is None:
             del content["script"]  # as of versions that knew none
     return json.dumps(content, sort_keys=True)
-
-
-def cell_differences(sides: Sequence[Sequence[Match]]) -> list[SideDifference]:
-    """What differs between cells that are compared with each other: for each side against the
-    reference, the matches. Values are those of all cells of a side."""
-    matched = [
-        [
-            (named_values(before.cell), named_values(after.cell))
-            for before, after in matches
-            if before and after
-        ]
-        for matches in sides
-    ]
-    names = dict.fromkeys(
-        name for pairs in matched for ours, theirs in pairs for name in (*ours, *theirs)
-    )
-    unequal = [
-        name
-        for name in names
-        if any(ours.get(name) != theirs.get(name) for pairs in matched for ours, theirs in pairs)
-    ]
-    return [
-        SideDifference(
-            f"{name.replace('_', ' ')} of cells",
-            (
-                _in_order(ours.get(name, "") for pairs in matched for ours, _ in pairs),
-                *(_in_order(theirs.get(name, "") for _, theirs in pairs) for pairs in matched),
-            ),
-        )
-        for name in unequal
-    ]
-
-
-def differences(sets: Sequence[ResultSet]) -> list[SideDifference]:
-    """Everything of machines, software and settings that is not equal on all sides; the forbidding
-    ones first."""
-    return unequal_facts([result_facts(results) for results in sets])
-
-
-def unequal_facts(columns: Sequence[Mapping[str, str]]) -> list[SideDifference]:
-    """What is not equal in all of these :func:`result_facts`; what forbids a comparison first."""
-    names = dict.fromkeys(name for column in columns for name in column)
-    unequal = []
-    for name in names:
-        values = tuple(column.get(name, "") for column in columns)
-        if len(set(values)) > 1:
-            forbids = name in _DECIDING and len({value for value in values if value}) > 1
-            unequal.append(SideDifference(name, values, forbids))
-    return sorted(unequal, key=lambda difference: not difference.forbids)
-
-
-def result_facts(results: ResultSet) -> dict[str, str]:
-    """Everything of a run's machine, software and settings that can change a figure, by name."""
-    measured = [cell for cell in results.cells if cell.state is State.OK]
-    facts = {
-        "device": _listed(cell.device for cell in measured),
-        "torch": _listed(cell.torch for cell in measured),
-    }
-    facts |= over_sessions(
-        [_of_session(session) for session in results.sessions]
-        or [{"torchscale": results.tool_version}]
-    )
-    if results.threads_per_rank is not None:
-        facts["threads per rank"] = str(results.threads_per_rank)
-    return facts | _settings(results)
-
-
-def _of_session(session: Session) -> dict[str, str]:
-    """What rank records do not hold; of the devices only their number, since each has its own
-    UUID."""
-    devices = session.environment.devices
-    facts = {"devices": str(len(devices))} if devices else {}
-    return facts | {
-        name: value
-        for name, value in session_facts(session).items()
-        if name != "PyTorch" and not name.startswith(DEVICE)
-    }
-
-
-def _settings(results: ResultSet) -> dict[str, str]:
-    """The config as flat keys, without the axes (cells tell those) and where it went."""
-    if results.config is None:
-        return {}
-    content = results.config.model_dump(
-        mode="json",
-        exclude={"experiment_name", "models", "batch_sizes", "gpu_counts", "nodes", "measure"},
-    )
-    return {f"config {key}": value for key, value in _flat(content).items()}
-
-
-def _flat(content: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in content.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value if isinstance(value, str) else json.dumps(value)
-    return flat
-
-
-def _in_order(values: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(value for value in values if value))
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted({name for name in names if name}))

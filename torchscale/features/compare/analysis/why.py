@@ -10,154 +10,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from types import MappingProxyType
-from typing import Generic, TypeVar
 
 from torchscale.analysis.stats.mean_differences import MeanDifference, mean_difference
 from torchscale.analysis.stats.ratios import holm
 from torchscale.analysis.summary.conditions import session_numbers
-from torchscale.features.compare.analysis.pair import (
-    HEADLINES,
-    MIN_LAUNCHES,
-    CellComparison,
-    CellOutcome,
-    MetricChange,
-    Pair,
+from torchscale.features.compare.analysis.cell_why import (
+    CellWhy,
+    Clarity,
+    DisturbedSeconds,
+    PartChange,
+    PartName,
+    Probe,
 )
+from torchscale.features.compare.analysis.change import MIN_LAUNCHES, MetricChange
+from torchscale.features.compare.analysis.pair import HEADLINES, CellComparison, CellOutcome, Pair
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import Session
 from torchscale.schema.run.result_set import ResultCell
-from torchscale.schema.run.step_parts import OutsidePart, StepPart, StepParts
-from torchscale.util.interval_text import finite
-from torchscale.util.optional import complete, optional
+from torchscale.schema.run.step_parts import StepPart, StepParts
+from torchscale.util.optional import complete
 
 LEVEL = 0.05
 """Of the probability that any part is called clear where none differs (Holm)."""
-
-_Name = TypeVar("_Name")
-
-
-class Clarity(str, Enum):
-    """What can be said of a part's difference; values are what files and tables show."""
-
-    CLEAR = "clear"
-    """Beyond noise, and by more than the threshold."""
-    SMALL = "small"
-    """Any difference lies within the threshold."""
-    UNCLEAR = "unclear"
-
-
-@dataclass(frozen=True)
-class DisturbedSeconds:
-    """Seconds of the difference that other processes, lowered clocks or a slower host may have made,
-    at least and at most; infinite where nothing bounds it."""
-
-    conditions: tuple[str, ...] = ()
-    least: float = 0.0
-    most: float = 0.0
-
-    @property
-    def ends(self) -> tuple[float | None, float | None]:
-        """Both, as files have them: ``None`` where nothing bounds it."""
-        return finite(self.least), finite(self.most)
-
-
-@dataclass(frozen=True)
-class PartChange(Generic[_Name]):
-    """One part on both sides; seconds.
-
-    Attributes:
-        name: Which.
-        difference: Means over launches and their difference.
-        adjusted_p: Holm's, over the parts that add up with this one; ``None`` where nothing was
-            tested.
-        clarity: What can be said.
-    """
-
-    name: _Name
-    difference: MeanDifference
-    adjusted_p: float | None = None
-    clarity: Clarity = Clarity.UNCLEAR
-
-    @property
-    def seconds(self) -> float:
-        """How much longer the part takes on the other side."""
-        return self.difference.value
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether it differs beyond noise and threshold."""
-        return self.clarity is Clarity.CLEAR
-
-
-@dataclass(frozen=True)
-class Probe:
-    """What launches noticed of the exchange of gradients, mean of each side; ``None`` where a launch
-    did not.
-
-    Attributes:
-        gradient_bytes: What is exchanged in a step.
-        buckets: In how many pieces.
-        link: All-reduce of it alone, in large buckets.
-    """
-
-    gradient_bytes: tuple[float, float] | None = None
-    buckets: tuple[float, float] | None = None
-    link: MeanDifference | None = None
-
-    @property
-    def link_seconds(self) -> tuple[float, float] | None:
-        """``link`` on each side."""
-        return optional(lambda one: (one.before, one.after), self.link)
-
-
-@dataclass(frozen=True)
-class CellWhy:
-    """The difference of one cell, in parts.
-
-    Attributes:
-        cell: Both sides.
-        launches: How many on each side.
-        step: The mean step.
-        parts: What it consists of; their differences sum to that of ``step``.
-        ranks: ``SLOWER_RANKS`` by rank, where both sides have the same ranks.
-        later_in: By phase: how much longer ranks take than the typical rank, mean over ranks.
-        outside: A launch without its measured steps; ``None`` where it is not known.
-        outside_parts: What that consists of.
-        disturbance: What unequal conditions may have made of the difference.
-        probe: What was noticed of the exchange of gradients.
-    """
-
-    cell: CellComparison
-    launches: tuple[int, int]
-    step: PartChange[None]
-    parts: tuple[PartChange[StepPart], ...]
-    ranks: tuple[PartChange[int], ...] = ()
-    later_in: tuple[PartChange[StepPart], ...] = ()
-    outside: PartChange[None] | None = None
-    outside_parts: tuple[PartChange[OutsidePart], ...] = ()
-    disturbance: DisturbedSeconds = DisturbedSeconds()
-    probe: Probe = Probe()
-
-    @property
-    def clear(self) -> tuple[PartChange[StepPart], ...]:
-        """Parts that differ, the largest difference first."""
-        return tuple(
-            sorted(
-                (part for part in self.parts if part.is_clear), key=lambda part: -abs(part.seconds)
-            )
-        )
-
-    @property
-    def enough_launches(self) -> bool:
-        """Whether a part may be called clear."""
-        return min(self.launches) >= MIN_LAUNCHES
-
-    def part(self, name: StepPart) -> PartChange[StepPart] | None:
-        """One part; ``None`` where neither side has it."""
-        return next((part for part in self.parts if part.name is name), None)
 
 
 def split_pair(pair: Pair) -> tuple[tuple[CellWhy, ...], dict[str, str]]:
@@ -273,14 +149,14 @@ def _difference(sides: tuple[_Side, _Side], read: Callable[[StepParts], float]) 
 
 
 def _by_name(
-    sides: tuple[_Side, _Side], read: Callable[[StepParts], Mapping[_Name, float]]
-) -> dict[_Name, MeanDifference]:
+    sides: tuple[_Side, _Side], read: Callable[[StepParts], Mapping[PartName, float]]
+) -> dict[PartName, MeanDifference]:
     """The difference of every part that a launch has; one that lacks it spent no time in it."""
     names = dict.fromkeys(
         name for side in sides for launch in side.launches for name in read(launch)
     )
 
-    def seconds(name: _Name) -> Callable[[StepParts], float]:
+    def seconds(name: PartName) -> Callable[[StepParts], float]:
         return lambda launch: read(launch).get(name, 0.0)
 
     return {name: _difference(sides, seconds(name)) for name in names}
@@ -358,9 +234,9 @@ class _Judge:
 
     def family(
         self,
-        differences: Mapping[_Name, MeanDifference],
-        bounds: Mapping[_Name, DisturbedSeconds] = MappingProxyType({}),
-    ) -> tuple[PartChange[_Name], ...]:
+        differences: Mapping[PartName, MeanDifference],
+        bounds: Mapping[PartName, DisturbedSeconds] = MappingProxyType({}),
+    ) -> tuple[PartChange[PartName], ...]:
         """Parts that are judged together: that any of them is called clear by chance has the
         probability :data:`LEVEL`. A disturbance is taken as if all of it were in each part, but for
         those with ``bounds`` of their own."""

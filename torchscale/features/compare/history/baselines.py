@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from torchscale.errors import UsageError
+from torchscale.features.compare.analysis.change import MIN_LAUNCHES
 from torchscale.features.compare.analysis.disturbances import flagged_conditions
 from torchscale.features.compare.analysis.matching import workload_key
-from torchscale.features.compare.analysis.pair import MIN_LAUNCHES
 from torchscale.features.compare.history.entry import history_entry
 from torchscale.features.compare.history.file import HistoryFile, open_history
 from torchscale.features.compare.history.read import add_folders, run_folders

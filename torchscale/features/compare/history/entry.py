@@ -7,8 +7,8 @@ import math
 import statistics
 
 from torchscale.analysis.stats.series import geometric_half_width, geometric_mean
+from torchscale.features.compare.analysis.differences import result_facts
 from torchscale.features.compare.analysis.disturbances import flagged_conditions
-from torchscale.features.compare.analysis.matching import result_facts
 from torchscale.features.compare.history.records import (
     HistoryCell,
     HistoryEntry,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torchscale.config.choices import Metric
 from torchscale.errors import FileSystemError, StoreError, UsageError
-from torchscale.features.compare.analysis.matching import unequal_facts
+from torchscale.features.compare.analysis.differences import unequal_facts
 from torchscale.features.compare.history.entry import history_entry
 from torchscale.features.compare.history.file import HistoryFile
 from torchscale.features.compare.history.records import HistoryContent

@@ -6,14 +6,8 @@ from collections.abc import Sequence
 
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.pair import (
-    CellComparison,
-    CellOutcome,
-    ChangeVerdict,
-    MetricChange,
-    Overall,
-    Pair,
-)
+from torchscale.features.compare.analysis.change import ChangeVerdict, MetricChange
+from torchscale.features.compare.analysis.pair import CellComparison, CellOutcome, Overall, Pair
 from torchscale.features.compare.text.comparison import (
     change_ends,
     comparison_label,

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.features.compare.analysis.compare import LEVEL
-from torchscale.features.compare.analysis.matching import SideDifference
-from torchscale.features.compare.analysis.pair import MIN_LAUNCHES, Pair
+from torchscale.features.compare.analysis.change import MIN_LAUNCHES
+from torchscale.features.compare.analysis.differences import SideDifference
+from torchscale.features.compare.analysis.judge import LEVEL
+from torchscale.features.compare.analysis.pair import Pair
 from torchscale.features.compare.text.comparison import BRACKETS
 from torchscale.features.compare.text.verdict import format_session_noise
 from torchscale.report.document import Block, Bullets, Paragraph, Section

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torchscale.config.choices import Metric
+from torchscale.features.compare.analysis.change import ChangeVerdict
+from torchscale.features.compare.analysis.differences import SideDifference
 from torchscale.features.compare.analysis.explanation import ExplainedPair
-from torchscale.features.compare.analysis.matching import SideDifference
 from torchscale.features.compare.analysis.operators import ComparedRecording
-from torchscale.features.compare.analysis.pair import CellOutcome, ChangeVerdict, Pair
+from torchscale.features.compare.analysis.pair import CellOutcome, Pair
 from torchscale.features.compare.sections.cells import (
     MAX_BRIEF_ROWS,
     compared_cells_section,

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.pair import (
-    CellComparison,
-    MetricChange,
-    Overall,
-    Pair,
-    Reason,
-)
+from torchscale.features.compare.analysis.change import MetricChange, Reason
+from torchscale.features.compare.analysis.pair import CellComparison, Overall, Pair
 from torchscale.features.compare.sections.cells import ratio_value, verdict_value
 from torchscale.features.compare.text.comparison import both_values, change_ends, format_scores
 from torchscale.features.compare.text.result import METRIC_LABELS, result_label

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.matching import SideDifference
-from torchscale.features.compare.analysis.pair import CellOutcome, ChangeVerdict, Pair
+from torchscale.features.compare.analysis.change import ChangeVerdict
+from torchscale.features.compare.analysis.differences import SideDifference
+from torchscale.features.compare.analysis.pair import CellOutcome, Pair
 from torchscale.features.compare.text.comparison import comparison_label, format_ratio_change
 from torchscale.features.compare.text.result import result_label
 from torchscale.features.compare.text.verdict import format_headline, format_session_noise

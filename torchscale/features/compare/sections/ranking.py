@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.pair import ChangeVerdict, Overall, Pair
+from torchscale.features.compare.analysis.change import ChangeVerdict
+from torchscale.features.compare.analysis.pair import Overall, Pair
 from torchscale.features.compare.sections.cells import ratio_value, verdict_value
 from torchscale.features.compare.text.comparison import change_ends
 from torchscale.features.compare.text.result import METRIC_LABELS

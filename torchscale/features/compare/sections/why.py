@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torchscale.features.compare.analysis.cell_why import CellWhy, Clarity
 from torchscale.features.compare.analysis.explanation import ExplainedCell, ExplainedPair
 from torchscale.features.compare.analysis.operators import ComparedRecording
-from torchscale.features.compare.analysis.why import CellWhy, Clarity
 from torchscale.features.compare.text.comparison import comparison_label
 from torchscale.features.compare.text.operators import (
     OperatorRow,
@@ -16,15 +16,14 @@ from torchscale.features.compare.text.operators import (
     operator_share,
     recording_headline,
 )
-from torchscale.features.compare.text.why import (
+from torchscale.features.compare.text.why import cause_sentences, why_headline
+from torchscale.features.compare.text.why_rows import (
     TimeUnit,
     WhyRow,
-    cause_sentences,
     clarity_text,
     outside_rows,
     share_text,
     step_rows,
-    why_headline,
 )
 from torchscale.report.charts import BarLayer, StackedChart, chart_name
 from torchscale.report.document import Block, Bullets, ChartGrid, Paragraph, Section

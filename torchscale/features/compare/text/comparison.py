@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from torchscale.analysis.stats.ratios import LogRatio
-from torchscale.features.compare.analysis.compare import LEVEL
+from torchscale.features.compare.analysis.change import MetricChange, Reason
+from torchscale.features.compare.analysis.judge import LEVEL
 from torchscale.features.compare.analysis.pair import (
     CellComparison,
     EfficiencyScore,
-    MetricChange,
     Overall,
     Pair,
-    Reason,
     Score,
 )
 from torchscale.features.compare.export_schema import Disturbance

@@ -11,7 +11,7 @@ from torchscale.features.compare.analysis.operators import (
     OperatorFate,
     RecordingComparison,
 )
-from torchscale.features.compare.text.why import TimeUnit
+from torchscale.features.compare.text.why_rows import TimeUnit
 from torchscale.report.values import shortened
 from torchscale.util.units import format_change, format_percent
 

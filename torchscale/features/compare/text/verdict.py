@@ -6,15 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.pair import (
+from torchscale.features.compare.analysis.change import (
     MIN_LAUNCHES,
-    CellComparison,
-    CellOutcome,
     ChangeVerdict,
     MetricChange,
-    Pair,
     Reason,
 )
+from torchscale.features.compare.analysis.pair import CellComparison, CellOutcome, Pair
 from torchscale.features.compare.text.comparison import (
     comparison_label,
     format_disturbance,

@@ -1,4 +1,4 @@
-"""Tables of measured throughput, from torchscale or elsewhere, as series to predict from."""
+"""Tables of measured throughput, from torchscale or elsewhere: CSV files, read row by row."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from torchscale.errors import UsageError
+from torchscale.features.decide.forecast.measured_series import (
+    GPUS_PER_NODE,
+    MeasuredRow,
+    is_of_one_node,
+    series_of_rows,
+)
 from torchscale.features.decide.forecast.rates import (
     batch_column,
     rate_of_samples,
     shown,
     throughput_column,
 )
-from torchscale.features.decide.forecast.series import MeasuredCount, MeasuredSeries, make_series
+from torchscale.features.decide.forecast.series import MeasuredSeries
 from torchscale.schema.base import LARGEST, SMALLEST
 from torchscale.util.files import read_bounded
 from torchscale.util.text import strip_control
@@ -26,28 +31,9 @@ MAX_GPUS = 1_000_000
 _MAX_BYTES = 16 << 20
 _MAX_ROWS = 10_000
 """More rows than any benchmark has launches; a fit of each series takes about a millisecond."""
-_GPUS_PER_NODE = 8
-"""Where neither the table nor the user says: most GPU servers that train have eight."""
 _COLUMNS = "gpus,throughput[,nodes,launch,samples|tokens,series,unit,link]"
 _ALIASES = {"series_id": "series", "gpu_count": "gpus", "num_gpus": "gpus", "world_size": "gpus"}
 _SEPARATORS = (",", ";", "\t")
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A line of the table; ``rate`` is of all GPUs, ``multiplied`` says by what it was
-    multiplied."""
-
-    line: int
-    series: str
-    gpus: int
-    nodes: int | None
-    launch: str
-    rate: float
-    unit: str
-    work: float | None
-    link: str | None
-    multiplied: str
 
 
 def read_table(
@@ -74,20 +60,22 @@ def read_table(
         )
     said = dict.fromkeys(row.multiplied for row in rows if row.multiplied)
     notes = [f"{path}: {text}" for text in said]
-    by_series: dict[str, list[_Row]] = {}
+    by_series: dict[str, list[MeasuredRow]] = {}
     for row in rows:
         by_series.setdefault(row.series, []).append(row)
     if gpus_per_node is None and any(row.nodes is None for row in rows):
         notes.append(
-            f"{path} does not say how many nodes: {_GPUS_PER_NODE} GPUs a node assumed "
+            f"{path} does not say how many nodes: {GPUS_PER_NODE} GPUs a node assumed "
             "(--gpus-per-node)"
         )
-    elif gpus_per_node is None and any(_is_of_one_node(members) for members in by_series.values()):
+    elif gpus_per_node is None and any(is_of_one_node(members) for members in by_series.values()):
         notes.append(
-            f"where one node was measured, {_GPUS_PER_NODE} GPUs a node are assumed "
+            f"where one node was measured, {GPUS_PER_NODE} GPUs a node are assumed "
             "(--gpus-per-node)"
         )
-    series = [_series(path, name, members, gpus_per_node) for name, members in by_series.items()]
+    series = [
+        series_of_rows(path, name, members, gpus_per_node) for name, members in by_series.items()
+    ]
     if len(series) == 1 and len(series[0].points) < 2:
         only = series[0].points[0].gpus
         raise UsageError(
@@ -97,7 +85,7 @@ def read_table(
     return series, notes
 
 
-def _rows(path: Path) -> Iterator[_Row]:
+def _rows(path: Path) -> Iterator[MeasuredRow]:
     try:
         text = read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -153,7 +141,7 @@ def _header(path: Path, cells: Sequence[str]) -> tuple[list[str], str]:
     return names, unit
 
 
-def _row(where: str, line: int, values: Mapping[str, str]) -> _Row:
+def _row(where: str, line: int, values: Mapping[str, str]) -> MeasuredRow:
     gpus = _integer(where, "gpus", values["gpus"])
     nodes = None
     if values.get("nodes"):
@@ -175,7 +163,7 @@ def _row(where: str, line: int, values: Mapping[str, str]) -> _Row:
     if works:
         work = _number(where, works[0], values[works[0]])
         unit = unit or f"{works[0]}/s"
-    return _Row(
+    return MeasuredRow(
         line=line,
         series=strip_control(values.get("series", "")),
         gpus=gpus,
@@ -216,88 +204,3 @@ def _number(where: str, name: str, text: str) -> float:
             hint="write plain numbers, such as 1234.5",
         )
     return value
-
-
-def _series(
-    path: Path, name: str, rows: Sequence[_Row], gpus_per_node: int | None
-) -> MeasuredSeries:
-    if name:
-        what = f"{path}, series {shown(name)}"
-    else:
-        what = str(path)
-    units, links = sorted({row.unit for row in rows}), {row.link for row in rows}
-    if len({row.work is None for row in rows}) > 1:
-        raise UsageError(
-            f"{what}: samples or tokens are given in some lines alone",
-            hint="fill in all, or leave them out",
-        )
-    if len(units) > 1:
-        named = " and ".join(unit or "no unit" for unit in units[:2])
-        raise UsageError(
-            f"{what}: units are mixed ({shown(named)})",
-            hint="one unit a series; name them in a column series",
-        )
-    if len(links) > 1:
-        raise UsageError(
-            f"{what}: links are mixed ({shown(', '.join(sorted(map(str, links))))})",
-            hint="one link a series",
-        )
-    if len({row.nodes is None for row in rows}) > 1:
-        raise UsageError(
-            f"{what}: nodes are given in some lines alone", hint="fill in all, or leave them out"
-        )
-    seen: dict[tuple[int, int | None, str], int] = {}
-    for row in rows:
-        key = (row.gpus, row.nodes, row.launch)
-        if key in seen:
-            raise UsageError(
-                f"{path}, line {row.line}: repeats {row.gpus} GPUs of line {seen[key]}",
-                hint="number repeated launches in a column launch; separate workloads by a column "
-                "series",
-            )
-        seen[key] = row.line
-    points = _points(what, rows, gpus_per_node or _GPUS_PER_NODE)
-    full = gpus_per_node or (None if rows[0].nodes is not None else _GPUS_PER_NODE)
-    if full is None and _is_of_one_node(rows):
-        full = _GPUS_PER_NODE
-    crowded = next((point for point in points if full is not None and point.local > full), None)
-    if crowded is not None:
-        raise UsageError(
-            f"{what}: {crowded.gpus} GPUs on {crowded.nodes} nodes are more than --gpus-per-node "
-            f"{full}; raise it"
-        )
-    return make_series(name, points, gpus_per_node=full, unit=units[0] or "1/s", link=rows[0].link)
-
-
-def _is_of_one_node(rows: Sequence[_Row]) -> bool:
-    """Whether a node that is not full may have been measured: nothing says how many GPUs a node
-    holds."""
-    return all(row.nodes == 1 for row in rows) and max(row.gpus for row in rows) < _GPUS_PER_NODE
-
-
-def _points(what: str, rows: Sequence[_Row], gpus_per_node: int) -> list[MeasuredCount]:
-    launches: dict[tuple[int, int], list[_Row]] = {}
-    for row in rows:
-        if row.nodes is not None:
-            nodes = row.nodes
-        else:
-            nodes = -(-row.gpus // gpus_per_node)
-        launches.setdefault((row.gpus, nodes), []).append(row)
-    points = []
-    for (gpus, nodes), members in launches.items():
-        works = {member.work for member in members}
-        if len(works) > 1:
-            raise UsageError(
-                f"{what}: launches on {gpus} GPUs differ in samples or tokens of a step"
-            )
-        points.append(
-            MeasuredCount(gpus, nodes, tuple(member.rate for member in members), works.pop())
-        )
-    if len({gpus for gpus, _ in launches}) < len(launches):
-        twice = next(
-            gpus for gpus, _ in launches if sum(other == gpus for other, _ in launches) > 1
-        )
-        raise UsageError(
-            f"{what}: {twice} GPUs on several counts of nodes", hint="one placement a series"
-        )
-    return points

@@ -15,9 +15,10 @@ from torchscale.config.choices import TuningAxis
 from torchscale.config.experiment import Experiment
 from torchscale.config.strategies.data_parallel import Ddp
 from torchscale.features.decide.tune.buckets import exposed_seconds, reduction
-from torchscale.features.decide.tune.search import SettingLaunch, SettingSearch
+from torchscale.features.decide.tune.search import SettingSearch
 from torchscale.features.decide.tune.settings import PREDICTED_MIB, SettingChange, bucket_candidate
 from torchscale.features.decide.tune.surface import START, AxisChange, Setting
+from torchscale.features.decide.tune.trials import SettingLaunch
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import PlannedRun
 from torchscale.measure.launcher import Launcher, Pending, open_launcher

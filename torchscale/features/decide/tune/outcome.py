@@ -21,10 +21,11 @@ from torchscale.features.decide.tune.export_schema import (
     TuningTrialExport,
 )
 from torchscale.features.decide.tune.gains import Gain
-from torchscale.features.decide.tune.search import RunnerUp, SettingSearch, SettingTrial
+from torchscale.features.decide.tune.search import RunnerUp, SettingSearch
 from torchscale.features.decide.tune.settings import SettingChange
 from torchscale.features.decide.tune.space import Entry, StrategySpace
 from torchscale.features.decide.tune.surface import AxisChange, Setting
+from torchscale.features.decide.tune.trials import SettingTrial
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.state import State
 

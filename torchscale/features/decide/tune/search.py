@@ -9,16 +9,13 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.features.decide.tune.gains import (
     Gain,
-    GainVerdict,
     paired_gain,
     smallest_visible,
-    verdict_of,
 )
 from torchscale.features.decide.tune.surface import (
     START,
@@ -29,6 +26,7 @@ from torchscale.features.decide.tune.surface import (
     Surface,
     Traits,
 )
+from torchscale.features.decide.tune.trials import SettingLaunch, SettingTrial, SettingTrials
 
 REGRET = 0.004
 """The search for a winner ends where the fastest of all combinations is expected to be faster than
@@ -47,67 +45,11 @@ _MIN_PAIRS, _MAX_PAIRS = 4, 12
 twelve halve the interval of four."""
 FEWEST_OF_VERIFICATION = 2 * _MIN_PAIRS
 """Launches of the shortest verification."""
-_USUAL_NOISE, _USUAL_DEGREES = 0.03, 1
-"""Standard deviation from launch to launch before any is known, and what that counts: as much as
-two launches of one setting."""
 _OF_MEMORY = ("oom", "skipped")
 """States of a setting that took too much memory, or is predicted to."""
 _PROBE_SHARE = 0.25
 """Largest share of the budget for telling whether communication is exposed: it only saves the
 launches of settings of communication, of which there are about as many as it takes itself."""
-
-
-@dataclass(frozen=True)
-class SettingLaunch:
-    """How a launch of a setting ended.
-
-    Attributes:
-        log: Logarithm of its throughput; ``None`` where it failed.
-        seconds: Wall time that it took.
-        state: ``ok``, or how it failed.
-        reason: Why it failed.
-        recorded: Whether it ran before, and takes nothing of the budget.
-    """
-
-    log: float | None
-    seconds: float
-    state: str = "ok"
-    reason: str = ""
-    recorded: bool = False
-
-
-@dataclass
-class SettingTrial:
-    """All launches of one setting.
-
-    Attributes:
-        setting: What was measured.
-        logs: Logarithms of the launches that succeeded.
-        launch_seconds: Wall time of each.
-        state: ``ok``, or how its last launch failed.
-        reason: Why.
-        gain: Over the start, of the means of all launches; ``None`` for the start, and where it
-            failed.
-        verdict: What that says.
-    """
-
-    setting: Setting
-    logs: list[float] = field(default_factory=list)
-    launch_seconds: list[float] = field(default_factory=list)
-    state: str = "ok"
-    reason: str = ""
-    gain: Gain | None = None
-    verdict: GainVerdict = GainVerdict.OPEN
-
-    @property
-    def launches(self) -> int:
-        """How many there were, failed ones too."""
-        return len(self.launch_seconds)
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of all."""
-        return math.fsum(self.launch_seconds)
 
 
 class Contribution(NamedTuple):
@@ -143,7 +85,6 @@ class SettingSearch:
         ending: Why the search is over.
         is_cut_short: Whether the largest number of launches ended the comparison, with more to be
             expected of some settings.
-        spent_seconds: Wall time of all launches, of those recorded before too.
         budget_seconds: Wall time that new launches may take.
     """
 
@@ -183,20 +124,18 @@ class SettingSearch:
         """
         self._axes, self._probe, self._probed = dict(axes), probe, tuple(probed)
         self.budget_seconds = budget_seconds
-        self._choose, self._costs, self._is_recorded = choose, dict(costs), is_recorded
+        self._choose, self._is_recorded = choose, is_recorded
         self._traits, self._held, self._most_launches = traits, frozenset(held), most_launches
-        self.trials: dict[Setting, SettingTrial] = {}
+        self._launched = SettingTrials(costs, probe)
+        self.trials = self._launched.of
         self.winner: Setting = START
         self.probe: Gain | None = None
         self.runner_up: RunnerUp | None = None
         self.skipped: dict[str, str] = {}
         self.ending: Ending = "interrupted"
         self.is_cut_short = False
-        self.spent_seconds = 0.0
-        self._history: list[tuple[Setting, float]] = []
         self._verifications: dict[Setting, list[tuple[float, float]]] = {}
         self._outlook: Outlook | None = None
-        self._new_seconds = 0.0
         self._budget_used_up = False
         self._keeps_room = True
 
@@ -218,15 +157,17 @@ class SettingSearch:
             return smallest_visible(self.verified.error, self.verified.degrees)
         if self._outlook is None or self._outlook.single_error is None:
             return None
-        return smallest_visible(self._outlook.single_error, self._noise[1])
+        return smallest_visible(self._outlook.single_error, self._launched.noise[1])
 
     @property
     def interaction(self) -> float | None:
         """The winner's gain over the product of the gains of its changes alone, as a share: what
         they add to or take from each other. ``None`` for a winner of one change, and where the
         noise hides whether they do."""
-        together = self._gain(self.winner)
-        alone = [gain for change in self.winner if (gain := self._gain((change,))) is not None]
+        together = self._launched.gain(self.winner)
+        alone = [
+            gain for change in self.winner if (gain := self._launched.gain((change,))) is not None
+        ]
         if len(self.winner) < 2 or together is None or len(alone) < len(self.winner):
             return None
         log = together.log - math.fsum(gain.log for gain in alone)
@@ -241,21 +182,19 @@ class SettingSearch:
         return tuple(change for change in self._singles() if (change,) not in self.trials)
 
     @property
+    def spent_seconds(self) -> float:
+        """Wall time of all launches, of those recorded before too."""
+        return self._launched.spent_seconds
+
+    @property
     def new_seconds(self) -> float:
         """Wall time of the launches that had not run before."""
-        return self._new_seconds
+        return self._launched.new_seconds
 
     @property
     def launch_seconds(self) -> float | None:
         """Wall time of a launch: the median over settings; ``None`` before the first."""
-        seen = [
-            statistics.median_low(trial.launch_seconds)
-            for trial in self.trials.values()
-            if trial.launches
-        ]
-        if not seen:
-            return None
-        return statistics.median_low(seen)
+        return self._launched.launch_seconds
 
     @property
     def launches_needed(self) -> int:
@@ -267,29 +206,16 @@ class SettingSearch:
     def seconds_needed(self) -> float:
         """Wall time that these are expected to take; 0 before the first launch."""
         return (
-            math.fsum(self._expected_seconds((change,)) for change in self.untried)
+            math.fsum(self._launched.expected_seconds((change,)) for change in self.untried)
             + self._verification_seconds
         )
 
     @property
     def _verification_seconds(self) -> float:
         """Expected wall time of the fewest launches that verify what is ahead."""
-        return _MIN_PAIRS * (self._expected_seconds(START) + self._expected_seconds(self.winner))
-
-    def _expected_seconds(self, setting: Setting) -> float:
-        """Wall time of its next launch: as those before it took, or those of its most expensive
-        change alone."""
-        typical = self.launch_seconds or 0.0
-        trial = self.trials.get(setting)
-        if trial is not None and trial.launches:
-            own = statistics.median_low(trial.launch_seconds)
-            # The very first launch finds no file in memory: measured 2 to 3 times as long as the
-            # next.
-            is_cold = setting == START and trial.launches == 1
-            return min(own, typical) if is_cold else own
-        if len(setting) == 1:
-            return typical * self._costs.get(setting[0].axis, 1.0)
-        return max((self._expected_seconds((change,)) for change in setting), default=typical)
+        return _MIN_PAIRS * (
+            self._launched.expected_seconds(START) + self._launched.expected_seconds(self.winner)
+        )
 
     def launches(self) -> Generator[Setting, SettingLaunch, None]:
         """Settings to launch, one at a time; send what each measured."""
@@ -368,10 +294,10 @@ class SettingSearch:
         if self._is_recorded(self._probe):
             return True
         seconds = _PROBE_ROUNDS * (
-            self._expected_seconds(START) + self._expected_seconds(self._probe)
+            self._launched.expected_seconds(START) + self._launched.expected_seconds(self._probe)
         )
         return seconds <= min(
-            _PROBE_SHARE * self.budget_seconds, self.budget_seconds - self._new_seconds
+            _PROBE_SHARE * self.budget_seconds, self.budget_seconds - self._launched.new_seconds
         )
 
     def _singles(self, without: Sequence[str] = ()) -> list[AxisChange]:
@@ -419,15 +345,15 @@ class SettingSearch:
     def _explore(self, surface: Surface) -> Generator[Setting, SettingLaunch, None]:
         """Launch what is expected to be the fastest, and its strongest rivals, until little is
         expected of the rest."""
-        most = len(self._history) + MOST_LAUNCHES * sum(
+        most = len(self._launched.history) + MOST_LAUNCHES * sum(
             1 + len(changes) for changes in self._that_run().values()
         )
         if self._most_launches is not None:
             most = min(most, self._most_launches - FEWEST_OF_VERIFICATION)
-        while self._runs(START):
+        while self._launched.runs(START):
             outlook = self._look_ahead(surface)
-            enough = outlook.regret < REGRET and self._runs(outlook.best) >= _MIN_LAUNCHES
-            if enough or len(self._history) >= most:
+            enough = outlook.regret < REGRET and self._launched.runs(outlook.best) >= _MIN_LAUNCHES
+            if enough or len(self._launched.history) >= most:
                 self.is_cut_short = not enough
                 return
             measured = yield from self._measure(outlook.next)
@@ -442,7 +368,7 @@ class SettingSearch:
     def _look_ahead(self, surface: Surface) -> Outlook:
         """What is expected after the launches so far; the winner is the simplest that is known to
         be faster."""
-        self._outlook = outlook = surface.outlook(self._history, self._noise[0])
+        self._outlook = outlook = surface.outlook(self._launched.history, self._launched.noise[0])
         self.winner = outlook.simplest if outlook.gain > SURE * outlook.error else START
         return outlook
 
@@ -468,7 +394,7 @@ class SettingSearch:
         """Whether the bounds leave room for one more verification."""
         if self._budget_used_up or not self._can_verify or self._most_launches is None:
             return False
-        return len(self._history) + FEWEST_OF_VERIFICATION <= self._most_launches
+        return len(self._launched.history) + FEWEST_OF_VERIFICATION <= self._most_launches
 
     def _verify(self) -> Generator[Setting, SettingLaunch, None]:
         """Start and winner by turns (ABBA). How many pairs is fixed beforehand, from the noise so
@@ -483,7 +409,7 @@ class SettingSearch:
         """The start and its strongest rival by turns, as in a verification: that nothing is faster
         than the start is a claim too. A rival that is shown to be faster is the winner."""
         ran = [one for one in self.trials.values() if one.setting != START and one.logs]
-        if not ran or not self._runs(START):
+        if not ran or not self._launched.runs(START):
             return
         rival = max(ran, key=lambda trial: statistics.fmean(trial.logs)).setting
         if not self._is_recorded(rival) and not self._can_verify:
@@ -525,8 +451,8 @@ class SettingSearch:
         while len(self.winner) > 1:
             winner = self.winner
             for without in (_without(winner, change) for change in winner):
-                while self._runs(without) < _MIN_LAUNCHES and (
-                    without not in self.trials or self._ran(without)
+                while self._launched.runs(without) < _MIN_LAUNCHES and (
+                    without not in self.trials or self._launched.ran(without)
                 ):
                     if (yield from self._measure(without)) is None:
                         return
@@ -541,7 +467,8 @@ class SettingSearch:
         if len(self.winner) == 1 and self.verified is not None:
             return (Contribution(self.winner[0], self.verified),)
         gains = {
-            change: self._gain(self.winner, _without(self.winner, change)) for change in self.winner
+            change: self._launched.gain(self.winner, _without(self.winner, change))
+            for change in self.winner
         }
         return tuple(
             Contribution(change, gain) for change, gain in gains.items() if gain is not None
@@ -552,51 +479,27 @@ class SettingSearch:
         seen."""
         gain = 0.0 if self._outlook is None else self._outlook.gain
         wanted = max(gain / 3, 0.003)
-        needed = 2 * self._noise[0] * (student_t_quantile(0.975, 2 * _MIN_PAIRS) / wanted) ** 2
+        needed = (
+            2 * self._launched.noise[0] * (student_t_quantile(0.975, 2 * _MIN_PAIRS) / wanted) ** 2
+        )
         most = _MAX_PAIRS
         if self._most_launches is not None:
-            most = min(most, (self._most_launches - len(self._history)) // 2)
+            most = min(most, (self._most_launches - len(self._launched.history)) // 2)
         return max(_MIN_PAIRS, min(most, math.ceil(needed)))
-
-    @property
-    def _noise(self) -> tuple[float, int]:
-        """Variance of the logarithm from launch to launch of a setting, pooled over all, and its
-        degrees of freedom."""
-        several = [trial.logs for trial in self.trials.values() if len(trial.logs) > 1]
-        degrees = sum(len(logs) - 1 for logs in several) + _USUAL_DEGREES
-        squares = sum(statistics.variance(logs) * (len(logs) - 1) for logs in several)
-        return (squares + _USUAL_DEGREES * _USUAL_NOISE**2) / degrees, degrees
 
     @property
     def choice(self) -> Setting:
         """The winner; the start where a verification could not show that the winner is faster, or
         before it was launched."""
         is_refuted = self.verified is not None and not self.is_verified
-        if is_refuted or not self._runs(self.winner):
+        if is_refuted or not self._launched.runs(self.winner):
             return START
         return self.winner
 
     def over_choice(self, setting: Setting) -> Gain | None:
         """A setting over :attr:`choice`, from all launches of both; ``None`` where one of them was
         not measured."""
-        return self._gain(setting, self.choice)
-
-    def _gain(self, setting: Setting, over: Setting = START) -> Gain | None:
-        """Gain of a setting over another, from the means of all launches; a setting that varies
-        more than the others counts with its own variance. ``None`` where one was not measured."""
-        mine, theirs = (
-            self.trials[one].logs if one in self.trials else [] for one in (setting, over)
-        )
-        if not mine or not theirs:
-            return None
-        variance, degrees = self._noise
-        own = [
-            max(variance, statistics.variance(logs)) if len(logs) > 2 else variance
-            for logs in (mine, theirs)
-        ]
-        error = math.sqrt(own[0] / len(mine) + own[1] / len(theirs))
-        rounds = min(len(mine), len(theirs))
-        return Gain(statistics.fmean(mine) - statistics.fmean(theirs), error, degrees, rounds)
+        return self._launched.gain(setting, self.choice)
 
     def _measure(
         self, setting: Setting, *, reserve: bool = True
@@ -606,7 +509,7 @@ class SettingSearch:
             self._budget_used_up = True
             return None
         measured = yield setting
-        self._note(setting, measured)
+        self._launched.note(setting, measured)
         return measured
 
     def _affords(self, setting: Setting, *, reserve: bool) -> bool:
@@ -615,7 +518,10 @@ class SettingSearch:
         if self.launch_seconds is None or self._is_recorded(setting):
             return True
         kept = self._kept_seconds if reserve else 0.0
-        return self._new_seconds + self._expected_seconds(setting) + kept <= self.budget_seconds
+        return (
+            self._launched.new_seconds + self._launched.expected_seconds(setting) + kept
+            <= self.budget_seconds
+        )
 
     @property
     def _kept_seconds(self) -> float:
@@ -627,32 +533,7 @@ class SettingSearch:
 
     @property
     def _can_verify(self) -> bool:
-        return self._new_seconds + self._verification_seconds <= self.budget_seconds
-
-    def _ran(self, setting: Setting) -> bool:
-        return setting in self.trials and self.trials[setting].state == "ok"
-
-    def _runs(self, setting: Setting) -> int:
-        if setting not in self.trials:
-            return 0
-        return len(self.trials[setting].logs)
-
-    def _note(self, setting: Setting, measured: SettingLaunch) -> None:
-        trial = self.trials.setdefault(setting, SettingTrial(setting))
-        trial.launch_seconds.append(measured.seconds)
-        self.spent_seconds += measured.seconds
-        if not measured.recorded:
-            self._new_seconds += measured.seconds
-        trial.state, trial.reason = measured.state, measured.reason
-        if measured.log is None:
-            return
-        trial.logs.append(measured.log)
-        if setting != self._probe or setting == START:
-            self._history.append((setting, measured.log))
-        for one in self.trials.values() if setting == START else (trial,):
-            if one.setting != START and one.state == "ok":
-                one.gain = self._gain(one.setting)
-                one.verdict = GainVerdict.OPEN if one.gain is None else verdict_of(one.gain)
+        return self._launched.new_seconds + self._verification_seconds <= self.budget_seconds
 
 
 def _without(setting: Setting, change: AxisChange) -> Setting:

@@ -10,7 +10,7 @@ from torchscale.catalog.models import find_model
 from torchscale.config.choices import Checkpointing, CompileMode, DeviceKind, Precision, TuningAxis
 from torchscale.config.experiment import Experiment
 from torchscale.config.strategies.data_parallel import CommHook, Ddp
-from torchscale.config.strategy import Strategy, strategy_label
+from torchscale.config.strategy import Strategy
 
 _BUCKETS_MIB = (1.0, 5.0, 25.0, 100.0)
 """Sizes from what keeps a fast network busy to what puts most models into one bucket; torch's
@@ -196,16 +196,6 @@ def bucket_candidate(mebibytes: float) -> SettingChange:
         f"{mebibytes:g} MiB",
         "parallel.strategy",
         lambda one: _with_ddp(one, bucket_cap_mb=mebibytes),
-    )
-
-
-def strategy_candidate(strategy: Strategy) -> SettingChange:
-    """Another strategy, with its own options."""
-    return SettingChange(
-        TuningAxis.STRATEGY,
-        strategy_label(strategy),
-        "parallel.strategy",
-        lambda one: with_strategies(one, strategy),
     )
 
 

@@ -6,12 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from torchscale.config.choices import TuningAxis
+from torchscale.config.strategy import Strategy, strategy_label
 from torchscale.features.decide.tune.memory import MemoryForecast, MemoryNeed
-from torchscale.features.decide.tune.settings import (
-    SettingChange,
-    strategy_candidate,
-    with_strategies,
-)
+from torchscale.features.decide.tune.settings import SettingChange, with_strategies
 from torchscale.features.decide.tune.strategies import StrategyChoice, choice_of, choices
 from torchscale.features.decide.tune.surface import AxisChange, Setting, Traits
 from torchscale.measure.checks import checked
@@ -145,3 +142,13 @@ def strategy_space(
     if not mine.left_out:
         return space
     return space.without(mine, mine.left_out) or space
+
+
+def strategy_candidate(strategy: Strategy) -> SettingChange:
+    """Another strategy, with its own options."""
+    return SettingChange(
+        TuningAxis.STRATEGY,
+        strategy_label(strategy),
+        "parallel.strategy",
+        lambda one: with_strategies(one, strategy),
+    )

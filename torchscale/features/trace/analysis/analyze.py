@@ -39,9 +39,10 @@ from torchscale.features.trace.analysis.windows import (
     rank_windows,
     step_periods,
 )
+from torchscale.features.trace.replay.finding_costs import replayed_costs
 from torchscale.features.trace.replay.graph import ReplayError
 from torchscale.features.trace.replay.replay import build_replay
-from torchscale.features.trace.replay.what_if import predict_changes, replayed_costs
+from torchscale.features.trace.replay.what_if import predict_changes
 from torchscale.features.trace.span import SpanKind, Trace
 from torchscale.schema.profiles.analysis import ProfileAnalysis, Window
 from torchscale.schema.profiles.finding import Confidence, Finding

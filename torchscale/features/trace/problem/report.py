@@ -4,10 +4,8 @@ fails in the same way, without private text."""
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 import os
-import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +14,10 @@ from pathlib import Path
 from typing import IO, cast
 
 from torchscale.config.choices import WindowChoice
-from torchscale.errors import OutputError, TorchscaleError, TraceError, UsageError
-from torchscale.features.trace.analyze import RecordingParts, analyze_files
+from torchscale.errors import OutputError, TraceError, UsageError
+from torchscale.features.trace.analyze import RecordingParts
 from torchscale.features.trace.problem.description import SQLITE, kind_of, without_content
+from torchscale.features.trace.problem.failing import Failing, PartTrial, find_failing
 from torchscale.features.trace.problem.neutral import NotNeutralError, categories, neutralize
 from torchscale.features.trace.problem.pieces import Pieces, split
 from torchscale.features.trace.problem.reduction import (
@@ -50,43 +49,7 @@ memory."""
 _MAX_CARRIED = _WINDOW_BYTES // 2
 """Bytes of text without an end of an event that go into the next window: more is damage."""
 _UNREADABLE = (OSError, EOFError, zlib.error)
-_MAX_FILES = 64
-"""Files that are tried alone."""
-_NUMBER = re.compile(r"-?\d[\d,.]*(?:e[-+]?\d+)?")
 _PEEK_BYTES = 64
-_QUOTED = re.compile(r"'[^'\n]*'")
-
-
-@dataclass(frozen=True)
-class Failing:
-    """A recording that fails, and how.
-
-    Attributes:
-        path: The file.
-        message: The error as a user sees it.
-        window: Which part was analyzed.
-        parts: Which ranks and steps.
-    """
-
-    path: Path
-    message: str
-    window: WindowChoice
-    parts: RecordingParts | None
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """Tries parts of a recording: each is analyzed as a file of its own."""
-
-    failing: Failing
-    candidate: Path
-
-    def fails(self, text: bytes) -> bool:
-        """Whether this text fails in the same way."""
-        self.candidate.write_bytes(text)
-        found = _failure([self.candidate], self.failing.window, self.failing.parts)
-        expected = _alike(self.failing.message, self.failing.path)
-        return found is not None and _alike(found, self.candidate) == expected
 
 
 @dataclass(frozen=True)
@@ -154,10 +117,10 @@ def report_problem(
         recordings = find_recordings([run_by_name(path) for path in paths])
         for path in recordings:
             _check_kind(path)
-        failing = _failing(recordings, window, parts)
+        failing = find_failing(recordings, window, parts)
         with scratch_directory("problem") as scratch:
             # Under its final name, since a rank may be read from a name.
-            trial = _Trial(failing, scratch / output.name)
+            trial = PartTrial(failing, scratch / output.name)
             return _report(trial, output, say)
 
 
@@ -175,57 +138,6 @@ def _check_output(output: Path) -> None:
         raise OutputError(
             f"cannot write {output}: no such directory", hint="make it, or choose another"
         )
-
-
-def _failing(recordings: list[Path], window: WindowChoice, parts: RecordingParts | None) -> Failing:
-    """The recording that fails; of several the first that fails alone in the way that all do.
-
-    Raises:
-        TorchscaleError: none fails.
-        UsageError: they fail together alone.
-    """
-    together = _failure(recordings, window, parts)
-    if together is None:
-        raise TorchscaleError(
-            "nothing to report: the analysis succeeds",
-            hint="where its figures look wrong, send what --json prints and a recording of few whole "
-            "steps, of all ranks (--max-steps 3)",
-        )
-    if len(recordings) == 1:
-        return Failing(recordings[0], together, window, parts)
-    for path in itertools.islice(recordings, _MAX_FILES):
-        alone = _failure([path], window, parts)
-        if alone is not None and _alike(alone, path) == _alike(together, path):
-            return Failing(path, alone, window, parts)
-    raise UsageError(
-        f"none of the first {min(len(recordings), _MAX_FILES)} recordings fails by itself; together: "
-        f"{together}",
-        hint="name one recording for --report-problem, or send this message",
-    )
-
-
-def _failure(paths: list[Path], window: WindowChoice, parts: RecordingParts | None) -> str | None:
-    """How the analysis fails; ``None`` where it does not.
-
-    Raises:
-        TorchscaleError: what fails is the machine, the disk or an option.
-    """
-    try:
-        analyze_files(paths, window, parts=parts)
-    except TraceError as error:
-        return error.message
-    except (TorchscaleError, OSError):
-        raise
-    except Exception as error:  # noqa: BLE001 - a fault of the program is what is to be reported
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
-def _alike(message: str, path: Path) -> str:
-    """A message up to numbers, quoted values and the name of the file."""
-    for name in (str(path.resolve()), str(path), path.name):
-        message = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "FILE", message)
-    return _NUMBER.sub("0", _QUOTED.sub("''", message))
 
 
 def _check_kind(path: Path) -> None:
@@ -281,7 +193,7 @@ def _windows(path: Path) -> Iterator[Pieces]:
                 pieces = replace(pieces, before=first.before)
 
 
-def _report(trial: _Trial, output: Path, say: Callable[[str], None]) -> ProblemReport:
+def _report(trial: PartTrial, output: Path, say: Callable[[str], None]) -> ProblemReport:
     """Reduce the recording, neutralize what is left, and write it; or describe it."""
     say("Reading the recording")
     try:
@@ -319,7 +231,7 @@ def _report(trial: _Trial, output: Path, say: Callable[[str], None]) -> ProblemR
     )
 
 
-def _failing_window(trial: _Trial) -> tuple[Pieces | None, int | None]:
+def _failing_window(trial: PartTrial) -> tuple[Pieces | None, int | None]:
     """The first window that fails, and how many events were looked at; ``None`` for no list of
     events."""
     count = None

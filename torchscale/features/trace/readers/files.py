@@ -21,7 +21,7 @@ from torchscale.features.trace.readers.kineto.stream import (
     MAX_HEADER_BYTES,
     header_before,
 )
-from torchscale.features.trace.readers.nsys.database import is_sqlite
+from torchscale.features.trace.readers.nsys.export_file import is_sqlite
 from torchscale.features.trace.span import RankTrace
 
 REPORT_SUFFIX = ".nsys-rep"

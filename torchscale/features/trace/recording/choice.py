@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from torchscale.config.choices import DeviceKind, Tool
 from torchscale.errors import MachineError
 from torchscale.features.trace.program_python import has_cuda_device
-from torchscale.features.trace.recording.nsys import NO_RECORDING, Nsys, find_nsys
+from torchscale.features.trace.recording.nsys import NO_RECORDING, Nsys
+from torchscale.features.trace.recording.nsys_trial import find_nsys
 
 
 @dataclass(frozen=True)

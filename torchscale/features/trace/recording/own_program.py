@@ -14,9 +14,9 @@ from torchscale.features.trace.recording.nsys import (
     cuda_trace,
     delayed_capture,
     failed_to_start,
-    has_recorded,
     open_session,
 )
+from torchscale.features.trace.recording.nsys_reports import has_recorded
 from torchscale.features.trace.recording.profile import (
     CONVERT_SECONDS,
     OUTPUT_NAME,

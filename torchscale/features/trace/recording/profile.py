@@ -11,19 +11,17 @@ from pydantic import ValidationError
 
 from torchscale.errors import MachineError
 from torchscale.features.trace.recording.nsys import (
-    EXPORT_SECONDS,
     HOST_TRACE,
     START_ATTEMPTS,
     Nsys,
     NsysSession,
     cuda_capture,
     cuda_trace,
-    export,
     failed_to_start,
     open_session,
     range_capture,
-    require_report,
 )
+from torchscale.features.trace.recording.nsys_reports import EXPORT_SECONDS, export, require_report
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import EndingKind, LaunchEnding, LaunchEvidence, classify
 from torchscale.launch.rank_records import read_failures

@@ -13,110 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from torchscale.analysis.stats.intervals import IntervalSet
 from torchscale.features.trace.analysis.windows import RankWindow
+from torchscale.features.trace.replay.device_work import ROUNDING_NS, WAITED_NS, DeviceWork, Times
 from torchscale.features.trace.replay.graph import EdgeKind, RankFrame, only
 from torchscale.features.trace.span import SpanKind
-
-_WAITED_NS = 3_000
-"""From one kernel to the next a device takes one to two microseconds: a collective that ends later
-than this within a gap was waited for."""
-_ROUNDING_NS = 1_000
-"""What follows something may be recorded as if it began so much before the other ended: times are
-converted from the device's clock."""
-_LAUNCH_NS = 5_000
-"""From the call that launches a kernel to its start on an idle device, where no launch shows it."""
-
-Times = NDArray[np.int64]
 
 
 class DeviceLine:
     """One rank with a device."""
 
     def __init__(self, rank: RankWindow) -> None:
-        self.rank = rank
-        spans, collectives = rank.trace.spans, rank.trace.collectives
-        work = (
-            spans.of(SpanKind.COMPUTE, SpanKind.COPY)
-            & (spans.end > rank.start)
-            & (spans.start < rank.end)
-        )
-        order = np.flatnonzero(work)[np.argsort(spans.start[work], kind="stable")]
-        self._start, self._end = (
-            spans.start[order],
-            np.maximum(spans.end[order], spans.start[order]),
-        )
-        self._called = self._launched(spans.link[order])
-        self._host_known = bool(spans.of(SpanKind.HOST_SYNC).any()) and bool(
-            (self._called >= 0).any()
-        )
-        self._blocks = IntervalSet(self._start, self._end)
-        inside = (collectives.start >= rank.start) & (collectives.start < rank.end)
-        self.calls = np.flatnonzero(inside)
-        self._calls_of = dict(
-            zip(
-                self.calls.tolist(),
-                self._launched(collectives.link[self.calls]).tolist(),
-                strict=True,
-            )
-        )
-        self._by_end = self.calls[np.argsort(collectives.end[self.calls], kind="stable")]
-        self.ends = collectives.end
-        self._classify()
-
-    def _launched(self, links: Times) -> Times:
-        """When the host called what launched the work with these correlation ids; -1 where that was
-        not recorded."""
-        spans = self.rank.trace.spans
-        launches = spans.of(SpanKind.LAUNCH) & (spans.link != 0)
-        if not launches.any() or not len(links):
-            return np.full(len(links), -1, dtype=np.int64)
-        known, first = np.unique(spans.link[launches], return_index=True)
-        place = np.minimum(np.searchsorted(known, links), len(known) - 1)
-        called = spans.start[launches][first][place]
-        return np.where((known[place] == links) & (links != 0), called, -1)
-
-    def _classify(self) -> None:
-        """What the gaps before blocks of kernels are: waits for collectives, late launches, or the
-        device's own."""
-        begins, ends = self._blocks.start, self._blocks.end
-        before = np.minimum(begins, np.concatenate([[self.rank.start], ends])[: len(begins)])
-        first = np.searchsorted(self._start, begins)
-        called = self._called[first] if len(first) else self._called[:0]
-        over = np.sort(self.rank.trace.collectives.end[self.calls])
-        place = np.searchsorted(over, begins + _ROUNDING_NS, side="right") - 1
-        last_end = over[np.maximum(place, 0)] if len(over) else np.full(len(begins), -1)
-        late = (called >= 0) & (called > before)
-        self._waits = last_end > before + _WAITED_NS
-        if self._host_known:
-            self._waits &= ~(called > last_end)
-        self._late = late & ~self._waits & self._host_known
-        own = begins - before - sum(self._idle(before, begins))
-        own[self._waits | self._late] = 0
-        self._before = before
-        self._own_gaps = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(own)])
-        delays = (begins - called)[self._late]
-        self._delay = int(np.median(delays)) if len(delays) else _LAUNCH_NS
-        self._gap_of = {int(begin): number for number, begin in enumerate(begins)}
-
-    def _idle(self, begin: Times, end: Times) -> tuple[Times, Times]:
-        """Idle time for want of data, and for want of launches, where the device's line is replayed
-        alone."""
-        data, host = self.rank.input_wait, self.rank.host_bound
-        none = np.zeros(len(begin), dtype=np.int64)
-        if self._host_known:
-            return none, none
-        if host is None:
-            return data.within(begin, end), none
-        return data.within(begin, end), host.minus(data).within(begin, end)
-
-    def _amount(self, times: Times) -> Times:
-        """Work of the device until each time, with its own short gaps."""
-        zero = np.zeros(len(times), dtype=np.int64)
-        blocks = np.searchsorted(self._blocks.start, times, side="right")
-        return np.asarray(self._blocks.within(zero, times) + self._own_gaps[blocks])
+        self.rank, self._work = rank, DeviceWork(rank)
+        self.calls, self.ends = self._work.calls, rank.trace.collectives.end
 
     def add(self, frame: RankFrame) -> list[int]:
         """Add the rank's moments; returns those at which its steps start, and that at which the
@@ -127,7 +37,8 @@ class DeviceLine:
         producers = self._producers(frame.begins)
         boundaries = self._boundaries()
         last = max(
-            self.rank.start, min(self.rank.end, int(self._blocks.end.max(initial=self.rank.start)))
+            self.rank.start,
+            min(self.rank.end, int(self._work.blocks.end.max(initial=self.rank.start))),
         )
         cuts = self._cuts(
             [
@@ -153,9 +64,9 @@ class DeviceLine:
         )
         for before, after, step, segment, parts in pieces:
             at = step, segment
-            number = self._gap_of.get(after)
+            number = self._work.gap_of.get(after)
             idle = before == last and after == self.rank.end
-            if idle or (number is not None and self._waits[number]):
+            if idle or (number is not None and self._work.waits[number]):
                 over = frame.join(moments[before], *self._ended(frame.ends, before, after))
                 ended = round(frame.builder.recorded(over)) + frame.shift
                 frame.edge(over, moments[after], self._gap_parts(ended, after), at=at)
@@ -173,13 +84,13 @@ class DeviceLine:
     def _parts(self, before: Times, after: Times) -> list[tuple[float, ...]]:
         """The device's time between cuts."""
         parts = np.zeros((len(before), len(EdgeKind)))
-        parts[:, EdgeKind.WORK] = self._amount(after) - self._amount(before)
-        parts[:, EdgeKind.INPUT], parts[:, EdgeKind.HOST_GAP] = self._idle(before, after)
+        parts[:, EdgeKind.WORK] = self._work.amount(after) - self._work.amount(before)
+        parts[:, EdgeKind.INPUT], parts[:, EdgeKind.HOST_GAP] = self._work.idle(before, after)
         return [tuple(row) for row in parts.tolist()]
 
     def _gap_parts(self, ended: int, after: int) -> tuple[float, ...]:
         """What follows the end of the collective that kernels waited for."""
-        data, host = self._idle(np.array([ended]), np.array([after]))
+        data, host = self._work.idle(np.array([ended]), np.array([after]))
         parts = [0.0] * len(EdgeKind)
         parts[EdgeKind.INPUT], parts[EdgeKind.HOST_GAP] = float(data[0]), float(host[0])
         parts[EdgeKind.OTHER] = max(0.0, float(after - ended - data[0] - host[0]))
@@ -188,18 +99,18 @@ class DeviceLine:
     def _ended(self, ends: Mapping[int, int], before: int, after: int) -> list[int]:
         """The ends of what kernels waited for in a gap: of the tied collectives in it the last.
         Others that ended in it may be of no concern to the kernels."""
-        over = self.rank.trace.collectives.end[self._by_end]
-        first, last = np.searchsorted(over, [before, after + _ROUNDING_NS], side="right")
-        inside = [place for place in self._by_end[first:last].tolist() if place in ends]
+        over = self.rank.trace.collectives.end[self._work.by_end]
+        first, last = np.searchsorted(over, [before, after + ROUNDING_NS], side="right")
+        inside = [place for place in self._work.by_end[first:last].tolist() if place in ends]
         recorded = self.rank.trace.collectives.end
         latest = max((int(recorded[place]) for place in inside), default=0)
-        return [ends[place] for place in inside if recorded[place] >= latest - _ROUNDING_NS]
+        return [ends[place] for place in inside if recorded[place] >= latest - ROUNDING_NS]
 
     def _cuts(self, more: list[int]) -> Times:
         """Times at which the device's line is cut: ``more``, and around each wait for a
         collective."""
-        waits = np.flatnonzero(self._waits)
-        around = [self._blocks.start[waits], self._before[waits]]
+        waits = np.flatnonzero(self._work.waits)
+        around = [self._work.blocks.start[waits], self._work.before[waits]]
         return np.unique(np.concatenate([np.array([self.rank.start, *more]), *around])).astype(
             np.int64
         )
@@ -208,17 +119,17 @@ class DeviceLine:
         """When the last kernel ended that each collective follows: of those launched before it, or
         before its start."""
         collectives = self.rank.trace.collectives
-        ordered = np.sort(self._end)
-        by_call = np.argsort(self._called, kind="stable")
-        called, done = self._called[by_call], np.maximum.accumulate(self._end[by_call])
+        ordered = np.sort(self._work.end)
+        by_call = np.argsort(self._work.called, kind="stable")
+        called, done = self._work.called[by_call], np.maximum.accumulate(self._work.end[by_call])
         producers: dict[int, int] = {}
         for place in begins:
-            latest = collectives.start[place] + _ROUNDING_NS
+            latest = collectives.start[place] + ROUNDING_NS
             number = int(np.searchsorted(ordered, latest, side="right")) - 1
             if number < 0:
                 continue
             producers[place] = int(ordered[number])
-            launched = self._calls_of.get(place, -1)
+            launched = self._work.calls_of.get(place, -1)
             earlier = int(np.searchsorted(called, launched, side="right")) - 1
             if launched >= 0 and earlier >= 0 and called[earlier] >= 0:
                 producers[place] = min(producers[place], int(done[earlier]))
@@ -227,12 +138,12 @@ class DeviceLine:
     def _boundaries(self) -> list[int]:
         """The window's start, where the first kernel that each further step launched starts, and
         the window's end."""
-        known = self._called >= 0
+        known = self._work.called >= 0
         times = [self.rank.start]
         for begin in self.rank.steps.start[1:].tolist():
-            launched = known & (self._called >= begin)
-            after = launched if launched.any() else self._start >= begin
-            start = int(self._start[after].min()) if after.any() else self.rank.end
+            launched = known & (self._work.called >= begin)
+            after = launched if launched.any() else self._work.start >= begin
+            start = int(self._work.start[after].min()) if after.any() else self.rank.end
             times.append(min(max(start, times[-1]), self.rank.end))
         return [*times, self.rank.end]
 
@@ -244,8 +155,8 @@ class DeviceLine:
         chosen = (
             spans.of(SpanKind.HOST_SYNC) & (spans.start >= rank.start) & (spans.end <= rank.end)
         )
-        kernels = np.sort(self._end)
-        by_end = self._by_end
+        kernels = np.sort(self._work.end)
+        by_end = self._work.by_end
         over = collectives.end[by_end]
         waits: dict[tuple[int, int], int] = {}
         for start, end in zip(
@@ -302,20 +213,20 @@ class DeviceLine:
         """A stretch of work is done no sooner than each launch of it plus what follows: for each
         stretch of the host its first moment, and the time from there by the launch that matters
         most."""
-        if not self._host_known:
+        if not self._work.host_known:
             return
-        first, last = np.searchsorted(self._start, [before, after])
+        first, last = np.searchsorted(self._work.start, [before, after])
         places = np.arange(first, last)
-        places = places[self._called[places] >= host[0][0]]
+        places = places[self._work.called[places] >= host[0][0]]
         if not len(places):
             return
-        called, starts = self._called[places], self._start[places]
-        block = np.searchsorted(self._blocks.start, starts, side="right") - 1
-        late = self._late[block] & (self._blocks.start[block] == starts)
+        called, starts = self._work.called[places], self._work.start[places]
+        block = np.searchsorted(self._work.blocks.start, starts, side="right") - 1
+        late = self._work.late[block] & (self._work.blocks.start[block] == starts)
         delay = np.maximum(
-            0, np.where(late, starts - called, np.minimum(self._delay, starts - called))
+            0, np.where(late, starts - called, np.minimum(self._work.delay, starts - called))
         )
-        rest = self._amount(np.array([after]))[0] - self._amount(starts)
+        rest = self._work.amount(np.array([after]))[0] - self._work.amount(starts)
         since = np.searchsorted(host[0], called, side="right") - 1
         for number in np.unique(since).tolist():
             mine = np.flatnonzero(since == number)
@@ -345,21 +256,21 @@ class DeviceLine:
             start, queue = int(collectives.start[place]), int(collectives.queue[place])
             explained = free.get(queue, -1)
             free[queue] = int(collectives.end[place])
-            called = self._calls_of.get(place, -1)
-            if self._host_known and called >= host[0][0]:
+            called = self._work.calls_of.get(place, -1)
+            if self._work.host_known and called >= host[0][0]:
                 time = int(host[0][int(np.searchsorted(host[0], called, side="right")) - 1])
                 parts = [0.0] * len(EdgeKind)
                 parts[EdgeKind.HOST_GAP] = float(called - time)
-                parts[EdgeKind.OTHER] = float(max(0, min(self._delay, start - called)))
+                parts[EdgeKind.OTHER] = float(max(0, min(self._work.delay, start - called)))
                 frame.edge(host[1][time], moment, tuple(parts), launch=True)
                 explained = max(explained, called + int(parts[EdgeKind.OTHER]))
             if place not in producers:
                 continue
             explained = max(explained, producers[place])
-            number = int(np.searchsorted(over, start + _ROUNDING_NS, side="right")) - 1
+            number = int(np.searchsorted(over, start + ROUNDING_NS, side="right")) - 1
             follows = (
                 int(by_end[number])
-                if number >= 0 and over[number] > explained + _WAITED_NS
+                if number >= 0 and over[number] > explained + WAITED_NS
                 else place
             )
             if follows != place:  # no kernel in between: what its input comes from

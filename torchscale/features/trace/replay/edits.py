@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.features.trace.analysis.micro_batches import MicroBatches, find_micro_batches
+from torchscale.features.trace.replay.gradient_buckets import GradientBuckets
 from torchscale.features.trace.replay.graph import EdgeKind, Times
+from torchscale.features.trace.replay.own_times import OwnTimes
 from torchscale.features.trace.replay.replay import Replay
 from torchscale.features.trace.span import SEND_RECV
 
-_OWN = (EdgeKind.WORK, EdgeKind.HOST_GAP, EdgeKind.INPUT, EdgeKind.PAUSE)
 _SIZE_RANGE = 4.0
 """Largest over smallest payload, from which on latency can be told from bandwidth: with closer
 sizes the noise of the times decides."""
@@ -30,8 +31,7 @@ class Edits:
         self._edges = replay.graph.edges
         self._parts = self._edges.parts
         self.recorded: Times = self._parts.sum(axis=1)
-        self._steps = replay.boundaries.shape[1] - 1
-        self._on_device = any(rank.trace.on_device for rank in replay.ranks)
+        self.own, self.buckets = OwnTimes(replay), GradientBuckets(replay)
 
     def without(self, part: EdgeKind, ranks: Iterable[int] | None = None) -> Times:
         """Edge times without one part of the time of ``ranks`` (columns; all by default)."""
@@ -43,7 +43,7 @@ class Edits:
     def without_common(self, part: EdgeKind) -> Times:
         """Edge times without the share of one part that every rank has; what a rank has more of is
         left to it."""
-        spent = self._table((part,)).sum(axis=(1, 2))
+        spent = self.own.table((part,)).sum(axis=(1, 2))
         shares = np.divide(spent.min(), spent, out=np.zeros_like(spent), where=spent > 0)
         removed = np.where(self._edges.rank >= 0, shares[self._edges.rank], 0.0)
         return np.asarray(self.recorded - self._parts[:, part] * removed)
@@ -58,14 +58,14 @@ class Edits:
             only: Some parts of their time; by default all that is their own.
         """
         weights: Times = self.recorded.copy()
-        changed = np.array([column for column in columns if self.peers(column)], dtype=np.int64)
-        for parts in self._groups() if only is None else (only,):
-            table = self._table(parts)
+        changed = np.array([column for column in columns if self.own.peers(column)], dtype=np.int64)
+        for parts in self.own.groups() if only is None else (only,):
+            table = self.own.table(parts)
             aims = table.copy()
-            aims[changed] = self._medians_of_peers(np.sort(table, axis=1), changed)
+            aims[changed] = self.own.medians_of_peers(np.sort(table, axis=1), changed)
             order = np.argsort(np.argsort(table[changed], axis=1, kind="stable"), axis=1)
             aims[changed] = np.take_along_axis(aims[changed], order, axis=1)
-            self._scale(weights, parts, changed, table, aims)
+            self.own.scale(weights, parts, changed, table, aims)
         return weights
 
     def steady_work(self) -> Times:
@@ -73,23 +73,23 @@ class Edits:
         median."""
         weights: Times = self.recorded.copy()
         parts = (EdgeKind.WORK,)
-        table = self._table(parts)
+        table = self.own.table(parts)
         aims = np.empty_like(table)
-        for equal in self._equal_ranks:
+        for equal in self.own.equal_ranks:
             aims[equal] = np.median(np.concatenate(table[equal]), axis=0)
-        self._scale(weights, parts, self._all_ranks, table, aims)
+        self.own.scale(weights, parts, self.own.all_ranks, table, aims)
         return weights
 
     def balanced_work(self) -> Times:
         """Edge times where ranks of equal work take, in every step and between two collectives, the
         mean of what they took."""
         weights: Times = self.recorded.copy()
-        for parts in self._groups():
-            table = self._table(parts)
+        for parts in self.own.groups():
+            table = self.own.table(parts)
             aims = np.empty_like(table)
-            for equal in self._equal_ranks:
+            for equal in self.own.equal_ranks:
                 aims[equal] = table[equal].mean(axis=0)
-            self._scale(weights, parts, self._all_ranks, table, aims)
+            self.own.scale(weights, parts, self.own.all_ranks, table, aims)
         return weights
 
     def even_stages(self) -> Times | None:
@@ -98,7 +98,7 @@ class Edits:
         if stages is None or len(stages) < 2:
             return None
         weights: Times = self.recorded.copy()
-        work = self._table((EdgeKind.WORK,)).sum(axis=(1, 2))
+        work = self.own.table((EdgeKind.WORK,)).sum(axis=(1, 2))
         of_stage = [float(np.median(work[list(stage)])) for stage in stages]
         factors = np.ones(len(self.replay.ranks))
         for stage, own in zip(stages, of_stage, strict=True):
@@ -142,16 +142,7 @@ class Edits:
         latency = self.bucket_latency
         if latency is None:
             return None
-        weights: Times = self.recorded.copy()
-        payload = self.replay.ties.payload_bytes.astype(np.float64)
-        for ties in self._buckets:
-            for first, last in _joined(payload[ties], self._may_join[ties], most_bytes):
-                edges = np.stack([self._edges_of(tie) for tie in ties[first : last + 1].tolist()])
-                taken = self._parts[edges, EdgeKind.TRANSFER]
-                ran = _together(self.replay.graph.recorded[self._edges.target[edges]], taken)
-                weights[edges] -= taken
-                weights[edges[-1]] += np.maximum(ran - latency * (last - first), taken.max(axis=0))
-        return None if np.array_equal(weights, self.recorded) else weights
+        return self.buckets.joined(self.recorded, most_bytes, latency)
 
     @cached_property
     def bucket_latency(self) -> float | None:
@@ -160,47 +151,6 @@ class Edits:
         if not self._are_of_all_ranks(("all_reduce",)):
             return None
         return self._latency(self._of_ops(("all_reduce",)))
-
-    @cached_property
-    def bucket_bytes(self) -> float:
-        """The largest payload of an all-reduce."""
-        ties = self.replay.ties
-        sizes = ties.payload_bytes[ties.are(("all_reduce",))]
-        if not len(sizes):
-            return 0.0
-        return float(sizes.max())
-
-    @cached_property
-    def _buckets(self) -> list[NDArray[np.int64]]:
-        """All-reduces of each step, in their order."""
-        of_step: dict[int, list[int]] = defaultdict(list)
-        for number in np.flatnonzero(self.replay.ties.are(("all_reduce",))).tolist():
-            of_step[int(self.replay.tie_steps[number])].append(number)
-        return [np.array(numbers, dtype=np.int64) for numbers in of_step.values()]
-
-    @cached_property
-    def _may_join(self) -> NDArray[np.bool_]:
-        """Whether no rank does anything between the end of each tie and the beginning of the next
-        of its operation and step that follows that end: what waits for an all-reduce before the
-        next is no gradient bucket's."""
-        graph = self.replay.graph
-        after = np.full(len(graph.recorded), np.inf)
-        np.minimum.at(after, self._edges.source, graph.recorded[self._edges.target])
-        allowed = np.zeros(len(self.replay.ties), dtype=bool)
-        for ties in self._buckets:
-            for earlier, later in itertools.pairwise(ties.tolist()):
-                ends = self._edges.target[self._edges_of(earlier)]
-                begins = self.replay.tie_begins[self.replay.ties.members_of(later)]
-                allowed[earlier] = bool((after[ends] >= graph.recorded[begins]).all())
-        return allowed
-
-    def _edges_of(self, tie: int) -> NDArray[np.int64]:
-        """Transfers of a tie, by member."""
-        return np.asarray(self._tie_edges[self.replay.ties.members_of(tie)])
-
-    @cached_property
-    def _tie_edges(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self._edges.tie >= 0)
 
     def steady_transfers(self, op: str) -> Times:
         """Every transfer of an operation takes what the same one takes in the median step."""
@@ -246,118 +196,6 @@ class Edits:
         if staged or not chosen.any():
             return False
         return bool((replay.ties.sizes[chosen] >= len(replay.ranks)).all())
-
-    def peers(self, column: int) -> int:
-        """How many other ranks are of equal work: of its stage, or without stages all others; none
-        where stages are not known."""
-        return len(self._equal_ranks[self._equals[column]]) - 1
-
-    @cached_property
-    def _equal_ranks(self) -> list[NDArray[np.int64]]:
-        """Columns of ranks of equal work."""
-        layout = self.replay.layout
-        if layout.stages is not None:
-            return [np.array(stage, dtype=np.int64) for stage in layout.stages]
-        if layout.reason:
-            return list(self._all_ranks[:, None])
-        return [self._all_ranks]
-
-    @cached_property
-    def _equals(self) -> NDArray[np.int64]:
-        """Number of each rank's :attr:`_equal_ranks`."""
-        numbers = np.empty(len(self.replay.ranks), dtype=np.int64)
-        for number, equal in enumerate(self._equal_ranks):
-            numbers[equal] = number
-        return numbers
-
-    @property
-    def _all_ranks(self) -> NDArray[np.int64]:
-        return np.arange(len(self.replay.ranks))
-
-    def _medians_of_peers(self, table: Times, columns: NDArray[np.int64]) -> Times:
-        """For each of some ranks with peers the median of its peers' values: ``table`` has a row a
-        rank."""
-        medians = np.empty((len(columns), *table.shape[1:]))
-        for number in np.unique(self._equals[columns]).tolist():
-            equal = self._equal_ranks[number]
-            wanted = self._equals[columns] == number
-            places = np.searchsorted(equal, columns[wanted])
-            medians[wanted] = medians_without_each(table[equal], places)
-        return medians
-
-    def excess(self) -> dict[int, float]:
-        """By how much of its peers' median each rank that has peers takes longer by itself; without
-        those whose peers take no time."""
-        own = self.own_time()
-        columns = np.array([column for column in self._all_ranks.tolist() if self.peers(column)])
-        if not len(columns):
-            return {}
-        typical = self._medians_of_peers(own, columns)
-        known = zip(columns.tolist(), own[columns].tolist(), typical.tolist(), strict=True)
-        return {column: mine / other - 1 for column, mine, other in known if other > 0}
-
-    def own_time(self) -> NDArray[np.float64]:
-        """Nanoseconds that each rank takes by itself, over all steps."""
-        return np.asarray(sum(self._table(parts).sum(axis=(1, 2)) for parts in self._groups()))
-
-    def _groups(self) -> tuple[tuple[EdgeKind, ...], ...]:
-        """Parts that one line of a rank has: on devices the host's apart from the device's."""
-        return ((EdgeKind.WORK,), _OWN[1:]) if self._on_device else (_OWN,)
-
-    def _table(self, parts: Sequence[EdgeKind]) -> NDArray[np.float64]:
-        """Nanoseconds by rank, step and segment; all in one segment where ranks of equal work did
-        not begin the same number of collectives in every step, but for one."""
-        edges = self._edges
-        chosen = (
-            (edges.rank >= 0)
-            & (edges.step >= 0)
-            & (edges.step < self._steps)
-            & ~edges.launch
-            & (edges.tie < 0)
-        )
-        segment = self._segment[chosen]
-        shape = (len(self.replay.ranks), self._steps, int(segment.max(initial=0)) + 1)
-        table = np.zeros(shape)
-        spent = self._parts[chosen][:, list(parts)].sum(axis=1)
-        np.add.at(table, (edges.rank[chosen], edges.step[chosen], segment), spent)
-        return table
-
-    @cached_property
-    def _segment(self) -> NDArray[np.int64]:
-        """Segments as peers have them: what one of them lacks in some step counts to the last that
-        all have."""
-        edges = self._edges
-        last = np.zeros((len(self.replay.ranks), self._steps), dtype=np.int64)
-        chosen = (edges.rank >= 0) & (edges.step >= 0) & (edges.step < self._steps)
-        np.maximum.at(last, (edges.rank[chosen], edges.step[chosen]), edges.segment[chosen])
-        least, most = last.min(axis=1), last.max(axis=1)
-        limit = np.zeros(len(last), dtype=np.int64)
-        for equal in self._equal_ranks:
-            if least[equal].min() >= most[equal].max() - 1:
-                limit[equal] = least[equal].min()
-        return np.minimum(edges.segment, limit[edges.rank])
-
-    def _scale(
-        self,
-        weights: Times,
-        parts: Sequence[EdgeKind],
-        columns: NDArray[np.int64],
-        own: NDArray[np.float64],
-        aim: NDArray[np.float64],
-    ) -> None:
-        """Stretch the time of some ranks in each step and segment from ``own`` to ``aim``, which
-        have a row for each of all ranks."""
-        edges = self._edges
-        stretched = np.zeros(len(self.replay.ranks) + 1, dtype=bool)
-        stretched[columns] = True  # the last is that of edges of no rank
-        chosen = np.flatnonzero(
-            stretched[edges.rank] & (edges.step >= 0) & (edges.step < self._steps)
-        )
-        segment = self._segment[chosen]
-        factor = np.divide(aim, own, out=np.ones_like(own), where=own > 0)
-        spent = self._parts[chosen][:, list(parts)].sum(axis=1)
-        factors = factor[edges.rank[chosen], edges.step[chosen], segment]
-        weights[chosen] += spent * (factors - 1.0)
 
     @cached_property
     def _edges_of_rank(self) -> list[NDArray[np.int64]]:
@@ -407,48 +245,3 @@ class Edits:
         rows = np.stack([np.ones_like(known), known], axis=1) / times[:, None]
         (intercept, _), *_ = np.linalg.lstsq(rows, np.ones_like(known), rcond=None)
         return float(np.clip(intercept, 0.0, times.min()))
-
-
-def medians_without_each(values: Times, rows: NDArray[np.int64]) -> Times:
-    """For each of some rows the median of all others, along the first axis, of two rows or more:
-    sorted once, since leaving out a row moves the median by at most one place."""
-    order = np.argsort(values, axis=0, kind="stable")
-    ordered = np.take_along_axis(values, order, axis=0)
-    places = np.empty_like(order)
-    numbers = np.arange(len(values)).reshape(-1, *([1] * (values.ndim - 1)))
-    np.put_along_axis(places, order, np.broadcast_to(numbers, order.shape), axis=0)
-    mine = places[rows]
-    others = len(values) - 1
-    low, high = (others - 1) // 2, others // 2
-
-    def other(place: int) -> Times:
-        return np.asarray(np.where(mine > place, ordered[place], ordered[place + 1]))
-
-    return np.asarray((other(low) + other(high)) / 2)
-
-
-def _joined(
-    sizes: NDArray[np.float64], may_join: NDArray[np.bool_], most_bytes: float
-) -> list[tuple[int, int]]:
-    """First and last of two or more neighbours that may be joined and hold at most ``most_bytes``
-    together."""
-    parts: list[tuple[int, int]] = []
-    first, held = 0, 0.0
-    for place, size in enumerate(sizes.tolist()):
-        if place > first and (held + size > most_bytes or not may_join[place - 1]):
-            parts.append((first, place - 1))
-            first, held = place, 0.0
-        held += size
-    parts.append((first, len(sizes) - 1))
-    return [(begin, end) for begin, end in parts if end > begin]
-
-
-def _together(ends: Times, lengths: Times) -> Times:
-    """Nanoseconds in which at least one of several transfers ran: rows are transfers, columns
-    ranks."""
-    order = np.argsort(ends - lengths, axis=0, kind="stable")
-    end = np.take_along_axis(ends, order, axis=0)
-    start = np.take_along_axis(ends - lengths, order, axis=0)
-    covered = np.maximum.accumulate(end, axis=0)
-    until = np.concatenate([start[:1], covered[:-1]])
-    return np.asarray(np.maximum(0.0, end - np.maximum(start, until)).sum(axis=0))

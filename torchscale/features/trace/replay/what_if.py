@@ -1,4 +1,4 @@
-"""Predictions from a replay, ranked by what they would give, and what findings cost by it."""
+"""Predictions from a replay, ranked by what they would give."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from torchscale.analysis.diagnosis.rules_pipeline import STAGE_FLOOR
 from torchscale.features.trace.replay.edits import Edits
 from torchscale.features.trace.replay.graph import EdgeKind, Times
 from torchscale.features.trace.replay.replay import Replay
 from torchscale.features.trace.span import RankTrace
-from torchscale.schema.profiles.finding import CostBasis, Finding, FindingKind
 from torchscale.schema.profiles.what_if import Change, WhatIf, WhatIfRow
 
 _LINK_FACTOR = 2.0
@@ -63,7 +61,9 @@ def predict_changes(replay: Replay) -> WhatIf:
     """
     edits = Edits(replay)
     variants = [*_of_ranks(edits), *_of_stages(edits), *_of_communication(edits), *_of_parts(edits)]
-    base, *steps = _steps(replay, [_as_is(edits.recorded), *(one.weights for one in variants)])
+    base, *steps = replayed_steps(
+        replay, [as_is(edits.recorded), *(one.weights for one in variants)]
+    )
     notes = []
     rows = []
     for variant, seconds in zip(variants, steps, strict=True):
@@ -80,7 +80,7 @@ def predict_changes(replay: Replay) -> WhatIf:
                 assumption=variant.assumption,
             )
         )
-    crowded = _crowded(replay)
+    crowded = crowded_ranks(replay)
     if crowded:
         notes.append(
             f"no prediction for less host work: {crowded}, so that less of it would also free "
@@ -97,85 +97,9 @@ def predict_changes(replay: Replay) -> WhatIf:
     )
 
 
-def replayed_costs(findings: Sequence[Finding], replay: Replay) -> tuple[Finding, ...]:
-    """The findings, the costliest first, with the gain that the replay predicts where it can remove
-    the cause; without those of which it shows that they cost next to nothing.
-
-    Raises:
-        ReplayError: moments follow each other in a circle.
-    """
-    edits = Edits(replay)
-    removed = [(number, _removed(finding, edits)) for number, finding in enumerate(findings)]
-    known = [(number, weights) for number, weights in removed if weights is not None]
-    if not known:
-        return tuple(findings)
-    base, *steps = _steps(
-        replay, [_as_is(edits.recorded), *(_as_is(weights) for _, weights in known)]
-    )
-    costs = {
-        number: max(0.0, base - seconds) for (number, _), seconds in zip(known, steps, strict=True)
-    }
-    replayed = [
-        finding.model_copy(
-            update={
-                "cost_percent": costs[number] / replay.measured * 100,
-                "cost_seconds": costs[number],
-                "cost_basis": CostBasis.REPLAY,
-            }
-        )
-        if number in costs
-        else finding
-        for number, finding in enumerate(findings)
-    ]
-    lasting = [finding for finding in replayed if not _is_hidden(finding)]
-    return tuple(sorted(lasting, key=lambda finding: -finding.cost_percent))
-
-
-def _is_hidden(finding: Finding) -> bool:
-    """Micro-batches may be of different lengths in an order in which nobody waits for it."""
-    uneven = finding.kind is FindingKind.UNEVEN_MICRO_BATCHES
-    return (
-        uneven
-        and finding.cost_basis is CostBasis.REPLAY
-        and finding.cost_percent < STAGE_FLOOR * 100
-    )
-
-
-def _removed(finding: Finding, edits: Edits) -> Times | None:
-    """The recording without the cause of a finding; ``None`` where a replay cannot remove it."""
-    columns = [
-        column for column, rank in enumerate(edits.replay.ranks) if rank.trace.rank == finding.rank
-    ]
-    match finding.kind:
-        case FindingKind.STRAGGLER | FindingKind.INTERMITTENT_STRAGGLER if columns and edits.peers(
-            columns[0]
-        ):
-            return edits.like_peers(columns)
-        case FindingKind.INPUT_PIPELINE if columns and edits.peers(columns[0]):
-            return edits.like_peers(columns, (EdgeKind.INPUT,))
-        case FindingKind.INPUT_PIPELINE:
-            return edits.without_common(EdgeKind.INPUT)
-        case FindingKind.LOAD_IMBALANCE:
-            return edits.balanced_work()
-        case FindingKind.EXPOSED_COMMUNICATION if len(edits.replay.tie_steps):
-            return edits.without(EdgeKind.TRANSFER)
-        case FindingKind.HOST_BOUND if not _crowded(edits.replay):
-            return edits.without_common(EdgeKind.HOST_GAP)
-    return _removed_of_pipeline(finding, edits)
-
-
-def _removed_of_pipeline(finding: Finding, edits: Edits) -> Times | None:
-    match finding.kind:
-        case FindingKind.UNEVEN_STAGES:
-            return edits.even_stages()
-        case FindingKind.UNEVEN_MICRO_BATCHES:
-            return edits.even_micro_batches()
-    return None
-
-
 def _of_ranks(edits: Edits) -> list[_Variant]:
     replay = edits.replay
-    excess = edits.excess()
+    excess = edits.own.excess()
     if not excess:
         return []
     numbers = [rank.trace.rank for rank in replay.ranks]
@@ -215,7 +139,7 @@ def _of_stages(edits: Edits) -> list[_Variant]:
         (Change.EVEN_MICRO_BATCHES, "micro-batches of equal length", edits.even_micro_batches()),
     )
     return [
-        _Variant(change, label, (), _as_is(weights))
+        _Variant(change, label, (), as_is(weights))
         for change, label, weights in named
         if weights is not None
     ]
@@ -241,7 +165,7 @@ def _of_communication(edits: Edits) -> list[_Variant]:
             Change.FASTER_LINK,
             f"a link {_LINK_FACTOR:g}x as fast",
             (),
-            _as_is(faster),
+            as_is(faster),
             assumption,
         )
     )
@@ -258,7 +182,7 @@ def _of_communication(edits: Edits) -> list[_Variant]:
     if unsynchronized is not None:
         label = "gradients accumulated twice, per pass"
         variants.append(
-            _Variant(Change.ACCUMULATION, label, (), _as_is(unsynchronized), _OPTIMIZER_ASSUMED)
+            _Variant(Change.ACCUMULATION, label, (), as_is(unsynchronized), _OPTIMIZER_ASSUMED)
         )
     return variants
 
@@ -267,12 +191,12 @@ def _of_buckets(edits: Edits) -> list[_Variant]:
     variants: list[_Variant] = []
     before: Times | None = None
     for factor, label in _BUCKET_FACTORS:
-        weights = edits.larger_buckets(factor * edits.bucket_bytes)
+        weights = edits.larger_buckets(factor * edits.buckets.largest_bytes)
         if weights is None or (before is not None and np.array_equal(weights, before)):
             continue
         before = weights
         variants.append(
-            _Variant(Change.LARGER_BUCKETS, label, (), _as_is(weights), _BUCKETS_ASSUMED)
+            _Variant(Change.LARGER_BUCKETS, label, (), as_is(weights), _BUCKETS_ASSUMED)
         )
     return variants
 
@@ -287,7 +211,7 @@ def _of_parts(edits: Edits) -> list[_Variant]:
     told = [
         part
         for part, _, _ in named
-        if spent[part] > 0 and not (part in _HOST_WORK and _crowded(edits.replay))
+        if spent[part] > 0 and not (part in _HOST_WORK and crowded_ranks(edits.replay))
     ]
     return [
         _Variant(change, label, (), partial(edits.without, part))
@@ -296,7 +220,7 @@ def _of_parts(edits: Edits) -> list[_Variant]:
     ]
 
 
-def _crowded(replay: Replay) -> str:
+def crowded_ranks(replay: Replay) -> str:
     """The ranks of a host that has fewer CPUs than they have threads; empty where each thread has
     one, or where the recordings do not say. Each rank's own time is replayed, not who computed on
     which CPU."""
@@ -316,11 +240,13 @@ def _crowded(replay: Replay) -> str:
     return ""
 
 
-def _as_is(weights: Times) -> Weights:
+def as_is(weights: Times) -> Weights:
+    """Times that are there already."""
     return lambda: weights
 
 
-def _steps(replay: Replay, weights: Sequence[Weights]) -> list[float]:
+def replayed_steps(replay: Replay, weights: Sequence[Weights]) -> list[float]:
+    """Seconds of the step with each of several times of edges."""
     at_once = max(1, min(_AT_ONCE, _EDGES_AT_ONCE // max(1, len(replay.graph.edges))))
     steps: list[float] = []
     for first in range(0, len(weights), at_once):

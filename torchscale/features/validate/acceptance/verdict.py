@@ -23,7 +23,6 @@ from torchscale.schema.node.acceptance import (
     FigureStatus,
     JudgedFigure,
 )
-from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.validation import Disposition
 from torchscale.util.interval_text import format_interval
 from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate
@@ -36,7 +35,6 @@ again."""
 _TOLERATED_PER_MINUTE = {"PCIe replays": 1.0}
 """Errors that are no fault: a sound link repeats a packet now and then, and loses only its time."""
 _MOST_ROUNDS_NAMED = 4
-_MOST_PARTS_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -51,18 +49,6 @@ class SpeedReason:
     part: str = ""
 
 
-def speed_checks(acceptance: Acceptance) -> list[Check]:
-    """One check of the run, one of the counters, and one of each figure over all of its parts."""
-    names = dict.fromkeys(figure.figure for figure in acceptance.figures)
-    checks = [_run_check(acceptance.run)]
-    if acceptance.run.counters:
-        checks.append(_counter_check(acceptance.run))
-    return checks + [
-        _figure_check(name, [each for each in acceptance.figures if each.figure == name])
-        for name in names
-    ]
-
-
 def speed_reasons(acceptance: Acceptance) -> Iterator[SpeedReason]:
     """Reasons of GPUs, links and the node; figures of a part with the same reason are one."""
     run = acceptance.run
@@ -73,14 +59,16 @@ def speed_reasons(acceptance: Acceptance) -> Iterator[SpeedReason]:
             yield SpeedReason(f"round {place + 1}: {problem}", "see the error")
     disturbed = [it for it in range(len(run.rounds)) if it not in undisturbed(run)]
     if disturbed:
-        because = f"{_rounds(disturbed, run)}: {disturbance(run.rounds[disturbed[0]].conditions)}"
+        because = (
+            f"{rounds_named(disturbed, run)}: {disturbance(run.rounds[disturbed[0]].conditions)}"
+        )
         yield SpeedReason(because, "measure again on a quiet node")
     elif len(run.rounds) < MIN_ROUNDS:
         because = f"{rounds_text(len(run.rounds))}, {MIN_ROUNDS} are needed"
         yield SpeedReason(because, "measure for longer (--budget)")
     yield from _throttled(run)
     yield from _fewer_devices(acceptance)
-    for counter in _new_errors(run):
+    for counter in new_errors(run):
         because = f"{counter.part}: {counter.after - counter.before} {counter.counter}"
         yield SpeedReason(because, "reseat the card or cable", uuid=counter.uuid or "")
 
@@ -95,7 +83,7 @@ def _throttled(run: AcceptanceRun) -> Iterator[SpeedReason]:
                 found.setdefault(use.uuid, []).append(it)
                 reasons.setdefault(use.uuid, {}).update(dict.fromkeys(use.throttle_reasons or ()))
     for uuid, places in found.items():
-        because = f"lowered its clocks in {_rounds(places, run)}: {', '.join(reasons[uuid])}"
+        because = f"lowered its clocks in {rounds_named(places, run)}: {', '.join(reasons[uuid])}"
         yield SpeedReason(because, "check cooling and power", uuid=uuid)
 
 
@@ -260,37 +248,7 @@ _REFERENCES = {
 }
 
 
-def _run_check(run: AcceptanceRun) -> Check:
-    count, used = len(run.rounds), len(undisturbed(run))
-    seen = f"{rounds_text(count)} in {run.seconds / 60:.1f} min, {used} of them undisturbed"
-    if run.ended == "interrupted":
-        seen += ", interrupted"
-    problems = [problem for each in run.rounds for problem in each.problems]
-    status, expected, advice = Status.PASS, "", ""
-    if problems:
-        status, expected = Status.FAIL, "every launch ok"
-        seen, advice = f"{problems[0]}; {seen}", "see the error; validate again"
-    elif used < count:
-        places = [it for it in range(count) if it not in undisturbed(run)]
-        status, expected = Status.WARN, "no other load"
-        seen += f"; {disturbance(run.rounds[places[0]].conditions)} in {_rounds(places, run)}"
-        advice = "measure again on a quiet node"
-    elif count < MIN_ROUNDS:
-        expected, advice = f"at least {MIN_ROUNDS} rounds", "give it more time (--budget)"
-    if used < MIN_ROUNDS:  # who asks for an acceptance and gets none is not told that all is well
-        status = Status.FAIL
-    return Check(
-        id="speed_rounds",
-        group=GROUP,
-        title="acceptance",
-        status=status,
-        seen=seen,
-        expected=expected,
-        advice=advice,
-    )
-
-
-def _rounds(places: Sequence[int], run: AcceptanceRun) -> str:
+def rounds_named(places: Sequence[int], run: AcceptanceRun) -> str:
     """``round 3``, ``rounds 2 and 4``, ``9 of 12 rounds``."""
     if len(places) > _MOST_ROUNDS_NAMED:
         return f"{len(places)} of {len(run.rounds)} rounds"
@@ -300,7 +258,7 @@ def _rounds(places: Sequence[int], run: AcceptanceRun) -> str:
     return f"rounds {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
-def _new_errors(run: AcceptanceRun) -> list[Counter]:
+def new_errors(run: AcceptanceRun) -> list[Counter]:
     """Counters that went up meanwhile, and by more than chance explains."""
     minutes = max(1.0, run.seconds / 60)
     return [
@@ -308,71 +266,3 @@ def _new_errors(run: AcceptanceRun) -> list[Counter]:
         for each in run.counters
         if each.after - each.before > _TOLERATED_PER_MINUTE.get(each.counter, 0.0) * minutes
     ]
-
-
-def _counter_check(run: AcceptanceRun) -> Check:
-    new = _new_errors(run)
-    status, expected, advice = Status.PASS, "", ""
-    seen = f"none new of {len(run.counters)} counters"
-    if new:
-        status, expected, advice = Status.WARN, "none new", "reseat the card or cable"
-        seen = "; ".join(
-            f"{each.part}: {each.after - each.before} {each.counter}" for each in new[:8]
-        )
-    return Check(
-        id="speed_counters",
-        group=GROUP,
-        title="errors of links meanwhile",
-        status=status,
-        seen=seen,
-        expected=expected,
-        advice=advice,
-    )
-
-
-_STATUSES = {
-    FigureStatus.LOW: Status.FAIL,
-    FigureStatus.FLAPPING: Status.FAIL,
-    FigureStatus.UNCLEAR: Status.WARN,
-    FigureStatus.WITHIN: Status.PASS,
-    FigureStatus.NO_LIMIT: Status.NOT_APPLICABLE,
-}
-"""From the gravest to the best."""
-
-
-def _figure_check(name: str, parts: Sequence[JudgedFigure]) -> Check:
-    """The gravest part of a figure; of equally grave ones the slowest. What has too few rounds is
-    not judged: the check of the rounds says why."""
-    order = list(_STATUSES)
-    worst = min(
-        parts,
-        key=lambda part: (not is_suspected(part), order.index(part.status), part.rate or 0.0),
-    )
-    status, seen = _STATUSES[worst.status], figure_text(worst)
-    alike = [part.part for part in parts if part.status is worst.status]
-    if is_suspected(worst) and len(alike) < len(parts):
-        seen += f" on {_listed(alike)} of {len(parts)}"
-    elif len(parts) > 1:
-        seen += f" on {worst.part}, the slowest of {len(alike)}"
-    if worst.cause is not None:
-        seen += f"; cause: {worst.cause.value}"
-    elif worst.because:
-        seen += f"; {worst.because}"
-    if worst.rounds < MIN_ROUNDS or (status is Status.WARN and not is_suspected(worst)):
-        status = Status.NOT_APPLICABLE
-    return Check(
-        id=f"speed_{name.replace(' ', '_').replace('-', '_')}",
-        group=GROUP,
-        title=name,
-        status=status,
-        seen=seen,
-        expected=limit_text(worst),
-        advice=worst.action,
-    )
-
-
-def _listed(parts: Sequence[str]) -> str:
-    """``GPU 1, GPU 5 and 3 more``; the slowest of them is what the rate is of."""
-    if len(parts) <= _MOST_PARTS_NAMED:
-        return ", ".join(parts)
-    return f"{', '.join(parts[:_MOST_PARTS_NAMED])} and {len(parts) - _MOST_PARTS_NAMED} more"

@@ -183,7 +183,7 @@ def validate(
     speeds = rounds.checked()
     required = members("--require", require, Requirement)
     from torchscale.features.validate.fleet import run as fleet  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.features.validate.fleet.steps import FleetOptions  # noqa: PLC0415
+    from torchscale.features.validate.fleet.node_part import FleetOptions  # noqa: PLC0415
     from torchscale.features.validate.run import validate as run  # noqa: PLC0415
 
     cluster, token = fleet.join_fleet(NodeOptions(**vars(nodes)), TERMINAL)

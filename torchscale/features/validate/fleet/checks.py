@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from torchscale.errors import MachineError
 from torchscale.features.cluster.nodes.follower import Follower
@@ -20,10 +23,14 @@ from torchscale.launch.control import StopRequest
 from torchscale.launch.torchrun import NodePlace
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.node.fleet import PairTask
-from torchscale.util.files import atomic_write_model
+from torchscale.util.files import atomic_write_model, read_bounded
 from torchscale.util.interpreter import module_command
 from torchscale.util.processes.subprocesses import ManagedProcess, tail, wait_until
 
+M = TypeVar("M", bound=BaseModel)
+
+_MAX_RESULT_BYTES = 16 << 20
+"""Largest size of a node's file: the checks and facts of 16 GPUs take 0.2 MB."""
 RESULT = "result.json"
 """The file that a node sends of its part."""
 PAIR_BYTES = {"gloo": 4 << 20, "nccl": 64 << 20}
@@ -227,3 +234,20 @@ def _run(
     if process.poll() == 0:
         return ""
     return first_error(tail(log))
+
+
+def read_sent(path: Path, model: type[M]) -> M | None:
+    """What a node sent; ``None`` where it is not what was asked for."""
+    try:
+        return model.model_validate_json(read_bounded(path, _MAX_RESULT_BYTES))
+    except (OSError, ValidationError):
+        return None
+
+
+def first_problem(layout: Sequence[LaunchNode], result: StepResult) -> str:
+    """The most telling failure: where one node fails, the others only lose it."""
+    names = {node.node_rank: node.hostname for node in layout}
+    if not result.problems:
+        return "no result that this version understands"
+    rank, reason = min(result.problems.items())
+    return f"{reason} (node {rank}, {names[rank]})"

@@ -9,7 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from torchscale.features.cluster.nodes.preflight import MAX_CLOCK_OFFSET_SECONDS
 from torchscale.features.validate.acceptance.limits import NODE
 from torchscale.features.validate.fleet.differences import compare_nodes, node_clock
-from torchscale.features.validate.fleet.pairwise import Effect, Judgement, Pair, judge_pairs
+from torchscale.features.validate.fleet.pair_judgement import Effect, Judgement
+from torchscale.features.validate.fleet.pair_regression import Pair
+from torchscale.features.validate.fleet.pairwise import judge_pairs
 from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.fleet import (
     FleetNode,

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Interface
 
 from torchscale.analysis.stats.series import student_t_quantile
-from torchscale.features.validate.fleet.pairwise import FAMILY_ERROR, SLOW_SHARE
+from torchscale.features.validate.fleet.pair_judgement import SLOW_SHARE
+from torchscale.features.validate.fleet.pair_regression import FAMILY_ERROR
 from torchscale.schema.node.fleet import Pairwise, SlowRail
 
 MIN_RAILS = 3
@@ -88,9 +89,9 @@ def _members(addresses: Sequence[Sequence[IPv4Interface]]) -> dict[str, list[IPv
 
 
 def slow_rails(rails: Sequence[Pairwise]) -> tuple[SlowRail, ...]:
-    """Rails whose pairs take more than :data:`torchscale.features.validate.fleet.pairwise.SLOW_SHARE` more time than
-    the median rail's, beyond the noise; the slowest first. Empty with fewer than
-    :data:`MIN_RAILS` that have times of the same pairs."""
+    """Rails whose pairs take more than ``SLOW_SHARE`` more time than the median rail's, beyond the
+    noise; the slowest first. Empty with fewer than :data:`MIN_RAILS` that have times of the same
+    pairs."""
     times = {each.rail: _logs(each) for each in rails if each.rail is not None}
     times = {rail: logs for rail, logs in times.items() if logs}
     if len(times) < MIN_RAILS:

@@ -25,7 +25,8 @@ from torchscale.features.cluster.nodes.roles import (
 )
 from torchscale.features.cluster.token import read_token
 from torchscale.features.validate.fleet.checks import take_part
-from torchscale.features.validate.fleet.steps import FleetOptions, FleetSteps, NodePart
+from torchscale.features.validate.fleet.node_part import FleetOptions, NodePart
+from torchscale.features.validate.fleet.steps import FleetSteps
 from torchscale.features.validate.run.validate import was_interrupted
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import stop_on_signals

@@ -9,12 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchscale.features.validate.acceptance.causes import (
-    LOWER,
-    CauseQuestion,
-    Explanation,
-    explain,
-)
+from torchscale.features.validate.acceptance.causes import CauseQuestion, Explanation, explain
 from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS, RateEstimate, estimate
 from torchscale.features.validate.acceptance.judge import undisturbed
 from torchscale.features.validate.acceptance.limits import DISK, NODE
@@ -29,6 +24,12 @@ from torchscale.features.validate.acceptance.peers import (
 )
 from torchscale.features.validate.acceptance.verdict import what_to_do
 from torchscale.features.validate.fleet.reports import copies
+from torchscale.features.validate.fleet.setup_differences import (
+    other_cpus,
+    other_power,
+    other_versions,
+    usual_quota,
+)
 from torchscale.schema.node.acceptance import (
     AcceptanceRun,
     Cause,
@@ -261,9 +262,9 @@ def _explained(
     run = runs[level.node_rank]
     if level.series.part == NODE:
         found = (
-            _other_cpus(level.node_rank, runs)
-            or _other_power(level.node_rank, power_limits)
-            or _other_versions(level.node_rank, runs)
+            other_cpus(level.node_rank, runs)
+            or other_power(level.node_rank, power_limits)
+            or other_versions(level.node_rank, runs)
         )
         if found is not None:
             return found
@@ -272,66 +273,7 @@ def _explained(
         undisturbed(run),
         kind=LimitKind.PEERS,
         others=_OTHERS.get(level.series.part, "the devices of all nodes are"),
-        usual_quota=_usual_quota(runs),
+        usual_quota=usual_quota(runs),
     )
     watts = {uuid: limit for limits in power_limits.values() for uuid, limit in limits.items()}
     return explain(question, run, None, watts)
-
-
-def _other_cpus(rank: int, runs: Mapping[int, AcceptanceRun]) -> Explanation | None:
-    """Fewer CPUs than most nodes give the job."""
-    cpus = {it: _fewest_cpus(run) for it, run in runs.items()}
-    known = [count for count in cpus.values() if count is not None]
-    own = cpus[rank]
-    if own is None or not known or own >= statistics.median(known):
-        return None
-    because = f"{own} usable CPUs, most nodes have {statistics.median(known):.0f}"
-    return Explanation(Cause.SETUP, because, "give the container or job as many CPUs")
-
-
-def _fewest_cpus(run: AcceptanceRun) -> int | None:
-    counts = [each.conditions.cpus for each in run.rounds if each.conditions.cpus is not None]
-    return min(counts, default=None)
-
-
-def _usual_quota(runs: Mapping[int, AcceptanceRun]) -> float | None:
-    """CPUs of the quota in the middle; ``None`` where most nodes have none."""
-    quotas = sorted(map(_least_quota, runs.values()))
-    usual = quotas[len(quotas) // 2]
-    if math.isinf(usual):
-        return None
-    return usual
-
-
-def _least_quota(run: AcceptanceRun) -> float:
-    quotas = [each.conditions.quota_cpus for each in run.rounds]
-    return min((quota for quota in quotas if quota is not None), default=math.inf)
-
-
-def _other_power(rank: int, power_limits: Mapping[int, Mapping[str, float]]) -> Explanation | None:
-    """A lower power limit than on most nodes."""
-    means = {it: statistics.fmean(each.values()) for it, each in power_limits.items() if each}
-    if rank not in means:
-        return None
-    usual = statistics.median(means.values())
-    if means[rank] >= usual * (1 - LOWER):
-        return None
-    because = f"power limits of {means[rank]:.0f} W, most nodes have {usual:.0f} W"
-    return Explanation(Cause.SETUP, because, "set the same power limit (nvidia-smi -pl)")
-
-
-def _other_versions(rank: int, runs: Mapping[int, AcceptanceRun]) -> Explanation | None:
-    """Versions that most nodes do not have."""
-    names = sorted({name for run in runs.values() for name in run.versions})
-    differing = []
-    for name in names:
-        (usual, _), *_ = Counter(
-            run.versions.get(name, "none") for run in runs.values()
-        ).most_common()
-        own = runs[rank].versions.get(name, "none")
-        if own != usual:
-            differing.append(f"{name} {own} (most nodes: {usual})")
-    if not differing:
-        return None
-    because = f"other versions than on most nodes: {', '.join(differing)}"
-    return Explanation(Cause.UNCLEAR, because, "measure it with the same versions")

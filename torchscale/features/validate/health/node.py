@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from torchscale.catalog.backends import is_nccl
+from torchscale.features.validate.acceptance.checks import speed_checks
 from torchscale.features.validate.acceptance.judge import judge
-from torchscale.features.validate.acceptance.verdict import speed_checks
-from torchscale.features.validate.health.burn_in import burn_in_checks
+from torchscale.features.validate.health.burn_in_checks import burn_in_checks
 from torchscale.features.validate.health.collective import COLLECTIVE_RULES
 from torchscale.features.validate.health.disposition import part_verdicts, unseen
 from torchscale.features.validate.health.gpu import GPU_RULES

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Literal
 from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS
 from torchscale.features.validate.acceptance.figures import (
     RoundFigure,
-    rank_devices,
     round_conditions,
     round_figures,
     series_of,
@@ -27,9 +26,15 @@ from torchscale.features.validate.run.acceptance_plan import (
     what_is_asked,
 )
 from torchscale.features.validate.run.burn_in import gpu_use
+from torchscale.features.validate.run.surroundings import (
+    counted,
+    numbers_of_gpus,
+    outside_conditions,
+    read_counters,
+)
 from torchscale.features.validate.text.acceptance import power_lines, round_line
 from torchscale.launch.control import StopRequest
-from torchscale.launch.counters import CounterReading, gpu_counters, network_counters
+from torchscale.launch.counters import CounterReading
 from torchscale.launch.machine import detect_machine
 from torchscale.launch.telemetry import sampling
 from torchscale.measure.context import PlannedRun, measuring
@@ -39,21 +44,11 @@ from torchscale.plan.kinds import plan_kind
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.ident import file_name
 from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.launch.telemetry import GpuUse
-from torchscale.schema.node.acceptance import (
-    Acceptance,
-    AcceptanceRun,
-    Baseline,
-    Conditions,
-    Counter,
-    Power,
-    Round,
-)
-from torchscale.schema.node.environment import RankIdentity, bare_uuid
+from torchscale.schema.node.acceptance import Acceptance, AcceptanceRun, Baseline, Power, Round
 from torchscale.schema.node.probe import NodeFacts
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
-from torchscale.util.control_groups import CpuQuota, cpu_quota
+from torchscale.util.control_groups import cpu_quota
 from torchscale.util.files import atomic_write_model
 from torchscale.util.scratch import scratch_directory
 from torchscale.util.words import plural
@@ -147,24 +142,15 @@ class _Rounds:
         """Rounds until they can be judged, or the time is over."""
         plan = self.planned.plan
         self._predict(sum(_seconds(cell) for cell in plan.to_run))
-        self.counters = self._read_counters()
+        self.counters = read_counters(self.facts)
         with open_launcher(
             self.planned.experiment, plan, self.folder, self.stop, lambda _: None
         ) as launcher:
             while self._goes_on():
                 self._measure_round(launcher)
                 self._report()
-        counted = _counted(self.counters, self._read_counters())
-        return self.run().model_copy(update={"counters": counted})
-
-    def _read_counters(self) -> list[CounterReading]:
-        return [*gpu_counters(self._numbers), *network_counters()]
-
-    @property
-    def _numbers(self) -> dict[str, int]:
-        """Number of each GPU as ``nvidia-smi`` shows it, by UUID as torch gives it."""
-        gpus = self.facts.driver.gpus if self.facts.driver is not None else ()
-        return {bare_uuid(gpu.uuid): gpu.index for gpu in gpus if gpu.uuid}
+        new_counts = counted(self.counters, read_counters(self.facts))
+        return self.run().model_copy(update={"counters": new_counts})
 
     def run(self) -> AcceptanceRun:
         """What was measured so far."""
@@ -211,7 +197,7 @@ class _Rounds:
         figures: list[RoundFigure] = []
         problems: list[str] = []
         left = list(plan.to_run)
-        number, numbers = len(self.rounds), self._numbers
+        number, numbers = len(self.rounds), numbers_of_gpus(self.facts)
         quota = cpu_quota()
         uuids = tuple(plan.uuids.values())
         with (
@@ -234,7 +220,7 @@ class _Rounds:
         if not records:  # interrupted before anything was measured
             return
         seconds = time.monotonic() - started
-        outside = self._outside(records, gpus, quota, seconds)
+        outside = outside_conditions(records, gpus, quota, seconds, self.planned.machine.node_cores)
         self.figures.append(figures)
         self.rounds.append(
             Round(
@@ -246,27 +232,6 @@ class _Rounds:
                 problems=tuple(problems),
                 missing=tuple(cell.title for cell in left),
             )
-        )
-
-    def _outside(
-        self,
-        records: Sequence[LaunchRecord],
-        gpus: tuple[GpuUse, ...],
-        before: CpuQuota,
-        seconds: float,
-    ) -> Conditions:
-        """What is read beside the ranks."""
-        now, ranks = cpu_quota(), list(rank_devices(records))
-        cpus = len({cpu for rank in ranks for cpu in rank.cpus})
-        held_back = None
-        if before.held_back_seconds is not None and now.held_back_seconds is not None and cpus:
-            held_back = max(0.0, now.held_back_seconds - before.held_back_seconds)
-            held_back /= seconds * cpus
-        return Conditions(
-            quota_cpus=now.cpus,
-            held_back_share=held_back,
-            far_uuids=_far(ranks, self.planned.machine.node_cores),
-            gpus=tuple(use.model_copy(update={"uuid": bare_uuid(use.uuid)}) for use in gpus),
         )
 
     def _report(self) -> None:
@@ -315,33 +280,3 @@ def _seconds(cell: AnyCell) -> float:
     """About what a launch takes, between the shortest and the longest that is expected."""
     low, high = plan_kind(cell.kind).expected_seconds(cell)
     return math.sqrt(low * high)
-
-
-def _far(
-    ranks: Sequence[RankIdentity], node_cores: Mapping[int, tuple[int, ...]]
-) -> tuple[str, ...]:
-    """UUIDs of the GPUs whose ranks ran on cores of another NUMA node."""
-    far: dict[str, None] = {}
-    for rank in ranks:
-        near = node_cores.get(-1 if rank.device.numa_node is None else rank.device.numa_node)
-        if len(node_cores) > 1 and rank.device.uuid and near and not set(rank.cpus) <= set(near):
-            far[bare_uuid(rank.device.uuid)] = None
-    return tuple(far)
-
-
-def _counted(
-    before: Sequence[CounterReading], after: Sequence[CounterReading]
-) -> tuple[Counter, ...]:
-    """Counters that were there at both ends; one that was set back meanwhile counts from 0."""
-    now = {(each.part, each.counter): each.value for each in after}
-    return tuple(
-        Counter(
-            part=each.part,
-            counter=each.counter,
-            uuid=each.uuid,
-            before=min(each.value, now[each.part, each.counter]),
-            after=now[each.part, each.counter],
-        )
-        for each in before
-        if (each.part, each.counter) in now
-    )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -23,22 +22,22 @@ from torchscale.features.watch.hang.collective_log import (
     CollectiveLog,
     ProcessGroup,
 )
-from torchscale.features.watch.hang.plain_pickle import plain_pickle
+from torchscale.features.watch.hang.recorder_dump.form import (
+    MAX_NAME,
+    DumpEntry,
+    RecorderDump,
+    check_size,
+    decode_dump,
+)
+from torchscale.features.watch.hang.recorder_dump.plain_pickle import plain_pickle
 from torchscale.schema.launch.hang import StackFrame
-from torchscale.util.lenient import read_fields
 from torchscale.util.text import one_line
 
 MAX_DUMP_BYTES = 64 << 20
 """torch keeps 2,000 entries by default: 2 MB of JSON, some 10 MB of pickle with stacks."""
-_MAX_VALUES = 4_000_000
-"""Shapes and frames of one dump: a pickle may name one list a million times and unfold to any
-size."""
-_MAX_ENTRIES = 100_000
-"""Maximum number of entries of one rank; torch keeps 2,000 unless it is told otherwise."""
 _MAX_DIMENSIONS = 64
 """Maximum number of dimensions of a tensor in torch."""
 _MAX_FRAMES = 100
-_MAX_NAME = 80
 _MAX_NUMBER = 1 << 62
 """Larger numbers, and negative ones, are of no recorder."""
 _GLOO = frozenset({"gloo", ""})
@@ -61,55 +60,6 @@ _DTYPES = {
 }
 """``c10::toString(ScalarType)`` → torch's name; others, as ``Float8_e4m3fn``, differ in case
 alone."""
-
-
-_IDENTIFIERS = (
-    "process_group",
-    "pg_id",
-    "collective_seq_id",
-    "p2p_seq_id",
-    "profiling_name",
-    "is_p2p",
-    "time_created_ns",
-)
-"""Of an entry: what ranks are compared by."""
-
-
-class _Frame(msgspec.Struct, gc=False):
-    name: str = ""
-    filename: str = ""
-    line: int = 0
-
-
-class _Entry(msgspec.Struct, gc=False):
-    record_id: int = 0
-    process_group: tuple[str, str] = ("", "")
-    pg_id: int = 0
-    collective_seq_id: int = 0
-    p2p_seq_id: int = 0
-    profiling_name: str = ""
-    time_created_ns: int = 0
-    input_sizes: list[list[int]] = []
-    input_dtypes: list[str] | str = []
-    output_sizes: list[list[int]] = []
-    output_dtypes: list[str] | str = []
-    state: str | None = None
-    time_discovered_started_ns: int | msgspec.UnsetType | None = msgspec.UNSET
-    retired: bool = False
-    is_p2p: bool = False
-    frames: list[_Frame] = []
-
-
-class _Group(msgspec.Struct, gc=False):
-    name: str = ""
-    desc: str = ""
-    ranks: str | list[int] = ""
-
-
-class _Dump(msgspec.Struct, gc=False):
-    version: str = ""
-    entries: list[_Entry] = []
-    pg_config: dict[str, _Group] = {}
 
 
 def read_flight_recorder(data: bytes) -> CollectiveLog:
@@ -140,10 +90,10 @@ def collective_log(content: object, since: float = 0.0) -> CollectiveLog:
     seconds since the epoch; errors as for :func:`read_flight_recorder`."""
     if not isinstance(content, Mapping) or "version" not in content:
         raise TraceError("no dump of torch's flight recorder: it has no 'version'")
-    _check_size(content)
+    check_size(content)
     unread = Counter[str]()
     try:
-        dump = _dump(content, unread)
+        dump = decode_dump(content, unread)
     except (ValueError, RecursionError) as error:
         raise TraceError(f"no dump of torch's flight recorder: {error}") from error
     newest = _newest_groups(dump.entries)
@@ -167,38 +117,6 @@ def collective_log(content: object, since: float = 0.0) -> CollectiveLog:
     )
 
 
-def _dump(content: Mapping[Any, Any], unread: Counter[str]) -> _Dump:
-    """The dump; fields of another type than torch writes are unknown for their entry alone, and
-    counted in ``unread``. Numbers may be written as texts.
-
-    Raises:
-        ValueError: it has no list of entries, or what entries are matched by is of another type.
-    """
-    try:
-        return msgspec.convert(content, _Dump, strict=False)
-    except msgspec.ValidationError:
-        entries, groups = content.get("entries"), content.get("pg_config")
-        if not isinstance(entries, list):
-            raise
-    dump = _Dump(str(content["version"])[:_MAX_NAME])
-    for place, entry in enumerate(entries):
-        if not isinstance(entry, Mapping):
-            raise ValueError(f"entries[{place}] is no object")  # noqa: TRY004 - of the file
-        try:
-            dump.entries.append(read_fields(_Entry, entry, unread, strict=_IDENTIFIERS))
-        except ValueError as error:
-            raise ValueError(f"entries[{place}].{error}") from error
-    if isinstance(groups, Mapping):
-        for name, group in groups.items():
-            if isinstance(group, Mapping):
-                dump.pg_config[str(name)] = read_fields(_Group, group, unread, within="pg_config.")
-            else:
-                unread["pg_config"] += 1
-    elif groups is not None:
-        unread["pg_config"] += 1
-    return dump
-
-
 def merged(logs: Mapping[str, CollectiveLog]) -> CollectiveLog:
     """The logs of all recorders of a rank, by their names, as one in the order of time."""
     groups: dict[str, ProcessGroup] = {}
@@ -219,35 +137,7 @@ def merged(logs: Mapping[str, CollectiveLog]) -> CollectiveLog:
     )
 
 
-def _as_list(value: object) -> list[Any]:
-    """``value``; empty where it is no list."""
-    if isinstance(value, list):
-        return value
-    return []
-
-
-def _check_size(content: Mapping[Any, Any]) -> None:
-    """Refuse what unfolds to more values than a recorder keeps, before it is copied."""
-    entries = content.get("entries")
-    if isinstance(entries, list) and len(entries) > _MAX_ENTRIES:
-        raise TraceError(f"{len(entries):,} collectives, more than a flight recorder keeps")
-    count = 0
-    for entry in _as_list(entries):
-        count += 1
-        for key in ("input_sizes", "output_sizes"):
-            shapes = entry.get(key) if isinstance(entry, dict) else None
-            for shape in _as_list(shapes):
-                count += 1 + len(_as_list(shape))
-                if count > _MAX_VALUES:
-                    raise TraceError("more shapes than a flight recorder keeps")
-        for key in ("frames", "input_dtypes", "output_dtypes"):
-            values = entry.get(key) if isinstance(entry, dict) else None
-            count += len(_as_list(values))
-        if count > _MAX_VALUES:
-            raise TraceError("more values than a flight recorder keeps")
-
-
-def _backend(entry: _Entry) -> str:
+def _backend(entry: DumpEntry) -> str:
     """``nccl`` of ``nccl:all_reduce``; empty without."""
     backend, separator, _ = entry.profiling_name.partition(":")
     if not separator:
@@ -255,12 +145,12 @@ def _backend(entry: _Entry) -> str:
     return backend
 
 
-def _owner(entry: _Entry) -> tuple[str, str]:
+def _owner(entry: DumpEntry) -> tuple[str, str]:
     """Whose numbers an entry has: each backend of a group counts by itself."""
     return entry.process_group[0], _backend(entry)
 
 
-def _newest_groups(entries: list[_Entry]) -> dict[tuple[str, str], int]:
+def _newest_groups(entries: list[DumpEntry]) -> dict[tuple[str, str], int]:
     """Group and backend → its latest id: a process that joins a group again under the same name
     counts from 1 again."""
     newest: dict[tuple[str, str], int] = {}
@@ -270,7 +160,7 @@ def _newest_groups(entries: list[_Entry]) -> dict[tuple[str, str], int]:
     return newest
 
 
-def _untold(entries: Sequence[_Entry]) -> frozenset[str]:
+def _untold(entries: Sequence[DumpEntry]) -> frozenset[str]:
     """Backends of which nobody tells when a call completed: torch's hooks retire each call as it is
     issued then, and leave its state."""
     seen = {_backend(entry) for entry in entries}
@@ -282,7 +172,7 @@ def _untold(entries: Sequence[_Entry]) -> frozenset[str]:
     return frozenset(name for name in seen - told - _GLOO if not is_nccl(name))
 
 
-def _tells_starts(entries: Sequence[_Entry]) -> dict[str, bool]:
+def _tells_starts(entries: Sequence[DumpEntry]) -> dict[str, bool]:
     """Backend → whether completed calls say when the device began them: NCCL's do where torch
     measures times, and those of some backends never do."""
     told: dict[str, bool] = {}
@@ -293,7 +183,7 @@ def _tells_starts(entries: Sequence[_Entry]) -> dict[str, bool]:
     return told
 
 
-def _call(entry: _Entry, *, is_told: bool) -> CollectiveCall:
+def _call(entry: DumpEntry, *, is_told: bool) -> CollectiveCall:
     backend, separator, operation = entry.profiling_name.partition(":")
     if not separator:
         backend, operation = "", entry.profiling_name
@@ -327,14 +217,14 @@ def _call(entry: _Entry, *, is_told: bool) -> CollectiveCall:
 
 def _shown(name: str) -> str:
     """A name of bounded length in one line: it is shown within sentences."""
-    return one_line(name[:_MAX_NAME])
+    return one_line(name[:MAX_NAME])
 
 
 def _shapes(sizes: list[list[int]]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(shape[:_MAX_DIMENSIONS]) for shape in sizes)
 
 
-def _is_done(entry: _Entry, backend: str) -> bool:
+def _is_done(entry: DumpEntry, backend: str) -> bool:
     """gloo leaves ``state`` at ``scheduled`` and sets ``retired`` alone; others retire what timed
     out, too, and some what has only been issued."""
     return entry.state == "completed" or (entry.retired and backend in _GLOO)
@@ -351,7 +241,7 @@ def _dtype(name: str) -> str:
     return _DTYPES.get(name, name.lower())
 
 
-def _groups(dump: _Dump) -> dict[str, ProcessGroup]:
+def _groups(dump: RecorderDump) -> dict[str, ProcessGroup]:
     """Every group that the dump lists or uses. Where gloo lists one under an empty name, it is the
     default group."""
     listed = {

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from torchscale.analysis.exchanges.arrivals import find_arrivals
-from torchscale.analysis.exchanges.events import (
-    Calls,
-    CollectiveDurations,
-    CoreTime,
-    MomentKind,
-    Moments,
-    RankEvents,
-    Times,
-)
+from torchscale.analysis.exchanges.events import RankEvents, Times
 from torchscale.analysis.exchanges.steps import (
     JobSteps,
     Waited,
@@ -34,12 +25,9 @@ from torchscale.features.watch.analysis.lengths import is_compared, waits_by_len
 from torchscale.features.watch.analysis.rounds import RoundStart, find_round
 from torchscale.features.watch.analysis.stages import stages_of
 from torchscale.features.watch.analysis.wall_time import MomentGaps, find_spans
-from torchscale.features.watch.job.stream import Names, RankStream, rank_folders
-
-_NO_TIMES: Times = np.zeros(0, np.int64)
-_MAX_HELD = 4_000_000
-"""Moments and collectives of a rank that are held for steps that are not complete: 100 MB. A job
-whose ranks are so far apart has no common steps."""
+from torchscale.features.watch.job.held_steps import HeldSteps
+from torchscale.features.watch.job.rank_folders import rank_folders
+from torchscale.features.watch.job.stream import Names, RankStream
 
 
 @dataclass(frozen=True)
@@ -78,71 +66,6 @@ class Remainder:
     is_torn: bool
 
 
-class _Held:
-    """What a rank has written of steps that are not complete yet."""
-
-    def __init__(self, stream: RankStream) -> None:
-        self.stream = stream
-        self.events = RankEvents(
-            Moments(_NO_TIMES, _NO_TIMES, _NO_TIMES),
-            Calls(_NO_TIMES, _NO_TIMES, _NO_TIMES, _NO_TIMES),
-            CoreTime(_NO_TIMES, _NO_TIMES),
-        )
-        self.read_until = 0
-        self.last_seen = round(stream.facts.began * 1e9)
-
-    def read(self) -> int:
-        """Read on; how much there was. Collectives are known up to the last time that the recorder
-        was read, and their lengths somewhat less far."""
-        new = self.stream.read()
-        self.events = _joined(self.events, new)
-        for times in (new.moments.time, new.calls.time, new.core_time.time):
-            self.last_seen = max(self.last_seen, int(times[-1]) if len(times) else 0)
-        if len(self.events.moments.time) > _MAX_HELD:
-            self.drop_before(int(self.events.moments.time[-_MAX_HELD // 2]))
-        drains = new.moments.at(MomentKind.DRAIN)
-        if len(drains):
-            self.read_until = int(drains[-1])
-        facts, time = self.stream.facts, self.events.moments.time
-        if facts.state != "running" or not facts.has_recorder or not facts.backend:
-            self.read_until = int(time[-1]) if len(time) else 0
-        if self.stream.settled_ns:  # lengths come later than calls
-            self.read_until = min(self.read_until, self.stream.settled_ns)
-        return int((new.moments.kind <= MomentKind.WAIT_END).sum()) + len(new.calls)
-
-    def drop_before(self, time: int) -> None:
-        """Forget what is older."""
-        moments, calls, core = self.events.moments, self.events.calls, self.events.core_time
-        kept = moments.time >= time
-        # The reading before is needed to interpolate.
-        first = max(0, int(np.searchsorted(core.time, time)) - 1)
-        self.events = RankEvents(
-            Moments(moments.time[kept], moments.kind[kept], moments.detail[kept]),
-            calls.only(calls.time >= time),
-            CoreTime(core.time[first:], core.delayed[first:]),
-            self.events.lengths.of_calls_after(calls.only(calls.time < time)),
-        )
-
-
-def _joined(before: RankEvents, new: RankEvents) -> RankEvents:
-    parts = [
-        [np.concatenate(pair) for pair in zip(_columns(old), _columns(added), strict=True)]
-        for old, added in (
-            (before.moments, new.moments),
-            (before.calls, new.calls),
-            (before.core_time, new.core_time),
-            (before.lengths, new.lengths),
-        )
-    ]
-    return RankEvents(
-        Moments(*parts[0]), Calls(*parts[1]), CoreTime(*parts[2]), CollectiveDurations(*parts[3])
-    )
-
-
-def _columns(table: Moments | Calls | CoreTime | CollectiveDurations) -> list[NDArray[np.int64]]:
-    return [getattr(table, column.name) for column in fields(table)]
-
-
 class JobFollower:
     """One attempt of a job whose ranks write below ``directory``. With ``has_optimizer`` nothing but
     steps of an optimizer counts.
@@ -166,7 +89,7 @@ class JobFollower:
         self.sends = self.compared = 0
         self._chains = Chains()
         self._waits_by: WaitsBy | None = None
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, HeldSteps] = {}
         self._is_complete = False
 
     @property
@@ -250,7 +173,7 @@ class JobFollower:
             return
         for (rank, attempt), folder in rank_folders(self._directory).items():
             if attempt == self._attempt and rank not in self._held:
-                self._held[rank] = _Held(RankStream(folder, self.names))
+                self._held[rank] = HeldSteps(RankStream(folder, self.names))
         self._is_complete = bool(self._held) and self._has_all_local()
 
     def _has_all_local(self) -> bool:
@@ -260,7 +183,7 @@ class JobFollower:
         counts = Counter(one.host for one in facts)
         return all(counts[one.host] >= one.local_world_size for one in facts)
 
-    def _groups(self, held: Sequence[_Held], *, by_host: bool) -> list[tuple[int, list[int]]]:
+    def _groups(self, held: Sequence[HeldSteps], *, by_host: bool) -> list[tuple[int, list[int]]]:
         """Rows of the ranks of each process group; by host, whose ranks share a clock."""
         rows = {rank: row for row, rank in enumerate(self.ranks)}
         groups = []
@@ -273,7 +196,7 @@ class JobFollower:
             groups += [(number, members) for members in together.values()]
         return groups
 
-    def _edges(self, held: Sequence[_Held]) -> list[Times]:
+    def _edges(self, held: Sequence[HeldSteps]) -> list[Times]:
         """When the steps of each rank ended; in a program without an optimizer of torch, when its
         rounds of collectives began."""
         if self.round is None:
@@ -304,7 +227,7 @@ class JobFollower:
             one.drop_before(int(edge[-1]))
         return NewSteps(steps, waited, int(edges[0][0]), spans)
 
-    def _waits_for_more(self, held: Sequence[_Held]) -> bool:
+    def _waits_for_more(self, held: Sequence[HeldSteps]) -> bool:
         """Whether the first steps are too few to tell how their collectives hang together, and
         there will be more."""
         facts = [one.stream.facts for one in held]
@@ -312,7 +235,7 @@ class JobFollower:
         return is_learning and all(one.state == "running" for one in facts)
 
     def _times(
-        self, held: Sequence[_Held], events: Sequence[RankEvents], edges: Sequence[Times]
+        self, held: Sequence[HeldSteps], events: Sequence[RankEvents], edges: Sequence[Times]
     ) -> tuple[JobSteps, tuple[Waited, ...]]:
         """The steps between ``edges``, and all that ranks waited for."""
         known_by = self._waits_by = self.waits_by

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
-from torchscale.catalog.torch_versions import untested
 from torchscale.errors import TorchscaleError
 from torchscale.features.watch.analysis.goodput import with_price
 from torchscale.features.watch.analysis.step_log import StepLog
-from torchscale.features.watch.analysis.verdict import JobFinding, JobVerdict, judge_job
+from torchscale.features.watch.analysis.verdict import JobVerdict, judge_job
 from torchscale.features.watch.hang.watched_job import job_autopsy
 from torchscale.features.watch.job.attempt_log import AttemptLog
 from torchscale.features.watch.job.attempts import Attempt
+from torchscale.features.watch.job.finding_places import with_places
 from torchscale.features.watch.job.follow import JobFollower
+from torchscale.features.watch.job.notes import notes_on_ranks
+from torchscale.features.watch.job.rank_folders import failures, rank_folders
 from torchscale.features.watch.job.runs import Past
-from torchscale.features.watch.job.stream import RankStream, failures, rank_folders
+from torchscale.features.watch.job.stream import RankStream
 from torchscale.schema.launch.hang import Autopsy, HangCause
-from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.schema.watch.attempt import CommandRun
-from torchscale.schema.watch.rank import ProgramLine, RankFacts
-from torchscale.schema.watch.report import (
-    JobState,
-    WatchedRank,
-    WatchFinding,
-    WatchReport,
-)
+from torchscale.schema.watch.report import JobState, WatchedRank, WatchReport
 from torchscale.util.redaction import note_arguments, redact_arguments
 from torchscale.util.text import shown_bytes
-from torchscale.util.units import format_bytes
 from torchscale.version import __version__
 from torchscale.worker.watch import clock
 
@@ -43,13 +34,6 @@ LEFT_OUT = 10
 its buckets in order in the second one, settle in them."""
 _SHORTEST_JOB = 4 * LEFT_OUT
 """Steps of a job from which on its first ones are left out."""
-_LINE_FLOOR = 0.02
-"""Share of a step that a rank is longer at a line than the others, for the line to be named."""
-_MAX_LINES = 3
-_MOST_RANKS = 8
-_MOST = 0.5
-"""Share of what a rank is longer that a line takes, to be looked at first."""
-_ON_HOST = (FindingKind.STRAGGLER, FindingKind.INTERMITTENT_STRAGGLER, FindingKind.UNEVEN_STAGES)
 
 
 class WatchedJob:
@@ -244,7 +228,7 @@ class WatchedJob:
                 "left_out_steps": table.first,
                 "step_seconds": float(table.wall.mean()),
                 "findings": tuple(
-                    _with_places(item, attempt, table) for item in self.verdict.findings
+                    with_places(item, attempt, table) for item in self.verdict.findings
                 ),
                 "abstentions": self.verdict.abstentions,
                 "changes": self.verdict.changes,
@@ -255,120 +239,11 @@ class WatchedJob:
         return with_price(judged, self._price)
 
     def _notes(self) -> list[str]:
-        attempt = self._judged
-        streams = self._attempts[-1].follower.streams
         notes = [*self._log.notes, *[self.problem] * bool(self.problem)]
         notes += [f"a collector failed: {text}" for text in failures(self._directory)]
-        if not streams:
-            return [
-                *notes,
-                "no rank reported: the program imported no torch, trained nothing, runs in a Python "
-                "that ignores PYTHONPATH (python -I, env -i, a container of its own), or could not "
-                "reach this folder (chroot)",
-            ]
-        notes += [
-            f"rank {rank}: {stream.facts.problem}"
-            for rank, stream in streams.items()
-            if stream.facts.problem
-        ]
-        notes += self._torn_notes()
-        hosts = {stream.facts.host for stream in streams.values()}
-        facts = next(iter(streams.values())).facts
-        if attempt is None:
-            reason = ": neither an optimizer of torch nor repeated collectives"
-            if any(stream.facts.problem for stream in streams.values()):
-                reason = " on all ranks"
-            notes.append(f"no step was seen{reason}")
-        if len(streams) < facts.world_size:
-            notes.append(
-                f"{len(streams)} of {facts.world_size} ranks write here; waits for the others count "
-                "as transfer"
-            )
-        if self._attempts[-1].follower.round is not None:
-            notes.append(
-                "steps are rounds of collectives: no optimizer of torch stepped in this program"
-            )
-        if len(hosts) > 1 and self._attempts[-1].follower.waits_by is WaitsBy.CALLS:
-            notes.append(
-                "ranks of several hosts have several clocks: ranks are compared within a host, and "
-                "waits for ranks of another one count as transfer"
-            )
-        if not facts.has_recorder:
-            notes.append(f"torch {facts.torch} records no collectives: who waits is not known")
-        notes += filter(None, [untested(facts.torch)])
-        recorded = Counter[str]()
-        for stream in streams.values():
-            recorded.update(stream.use.recorders)
-        notes += _device_notes(self._attempts[-1].follower, facts, recorded)
-        failed = {
-            f"torch's flight recorder of {name} failed on rank {rank}: {reason}"
-            for rank, stream in streams.items()
-            for name, reason in stream.use.failed_recorders.items()
-        }
-        notes += sorted(failed)[:_MOST_RANKS]
-        lost = sum(stream.use.lost_calls for stream in streams.values())
-        if lost:
-            notes.append(
-                f"{lost:,} collectives were not read: overwritten before, or of an unknown form"
-            )
-        if any(stream.has_gap for stream in streams.values()):
-            notes.append("some steps were removed before they were read")
-        return notes
-
-    def _torn_notes(self) -> list[str]:
-        """Of a job that is over: ranks whose end nobody has written."""
-        if not self._log.is_over:
-            return []
-        streams = self._attempts[-1].follower.streams
-        torn = [rank for rank, stream in streams.items() if stream.facts.state == "running"]
-        if not torn:
-            return []
-        which = ", ".join(map(str, torn[:_MOST_RANKS])) + ", …" * (len(torn) > _MOST_RANKS)
-        return [
-            f"the end of these ranks was not written (they were killed, or the disk is full): "
-            f"{which}; their last half second, or what the disk had no room for, is missing"
-        ]
-
-
-def _device_notes(
-    follower: JobFollower, facts: RankFacts, recorded: Mapping[str, int]
-) -> list[str]:
-    """What is not known of a job whose collectives are kernels, or whose gloo copies from a device.
-
-    Args:
-        follower: Of the job.
-        facts: Of one rank.
-        recorded: Name of each flight recorder → the collectives of all ranks in it.
-    """
-    if facts.world_size < 2 or (facts.device == "cpu" and follower.waits_by is WaitsBy.CALLS):
-        return []
-    if recorded and not any(recorded.values()):
-        return [
-            f"no flight recorder of torch holds a collective ({', '.join(sorted(recorded))}: none), "
-            f"so which rank is late is not known: {follower.backend or 'the backend'} writes to "
-            "none, as nccl2 of torch 2.14, or CUDA graphs replay all of them"
-        ]
-    if follower.waits_by is WaitsBy.CALLS:
-        return [
-            "gloo waits for the device before it sends: a rank is compared by when its host calls a "
-            "collective, and a slow device is not told from a transfer; torchscale profile tells"
-        ]
-    if follower.waits_by is WaitsBy.NOTHING:
-        return [
-            f"over {follower.backend} a call only puts a collective into the device's queue, so "
-            "which rank is late is not known: `torchscale watch --timing` has torch measure how "
-            "long each collective takes on each rank"
-        ]
-    if not follower.steps:
-        return []
-    if follower.sends >= follower.steps:
-        return ["sends and receives on a device are not compared: no rank of a pipeline is named"]
-    if not follower.compared:
-        return [
-            "no collective with a length on all ranks was seen, so which rank is late is not known: "
-            "torch records none that a CUDA graph replays"
-        ]
-    return []
+        last = self._attempts[-1].follower
+        has_steps, is_over = self._judged is not None, self._log.is_over
+        return notes + notes_on_ranks(last, has_steps=has_steps, is_over=is_over)
 
 
 def _settled(log: StepLog | None) -> StepLog | None:
@@ -412,72 +287,3 @@ def _per_rank(attempt: Attempt, table: JobSteps) -> list[WatchedRank]:
         )
         for row, (rank, stream) in enumerate(attempt.follower.streams.items())
     ]
-
-
-def _with_places(item: JobFinding, attempt: Attempt, table: JobSteps) -> WatchFinding:
-    """With the lines at which the rank is longer, and the collective at which it is waited for."""
-    finding = item.finding
-    lines: tuple[tuple[ProgramLine, float], ...] = ()
-    collective = ""
-    if finding.rank is not None and finding.kind in _ON_HOST:
-        row = attempt.follower.ranks.index(finding.rank)
-        lines = _longer_lines(attempt, row, float(table.wall.mean()))
-        collective = _awaited_at(attempt, row)
-    return WatchFinding(
-        finding=_with_line(finding, lines),
-        first_step=item.first,
-        last_step=item.last,
-        lines=lines,
-        collective=collective,
-    )
-
-
-def _with_line(finding: Finding, lines: Sequence[tuple[ProgramLine, float]]) -> Finding:
-    """With the line to look at first, where a line takes most of what the rank is longer."""
-    if not lines or lines[0][1] < _MOST * finding.cost_seconds:
-        return finding
-    line = lines[0][0]
-    place = f"{Path(line.file).name}:{line.line} ({line.function})"
-    return finding.model_copy(update={"advice": f"look at {place} first; {finding.advice}"})
-
-
-def _longer_lines(
-    attempt: Attempt, row: int, step_seconds: float
-) -> tuple[tuple[ProgramLine, float], ...]:
-    """Lines at which the rank's samples say that it spends more of a step than the others."""
-    uses = [stream.use for stream in attempt.follower.streams.values()]
-    if min(use.samples for use in uses) == 0:
-        return ()
-    shares: list[Counter[tuple[str, int, str]]] = []
-    shown: dict[tuple[str, int, str], ProgramLine] = {}
-    for use in uses:
-        counts: Counter[tuple[str, int, str]] = Counter()
-        for line in use.program_lines:
-            place = (line.file, line.line, line.function)
-            counts[place] += line.samples
-            shown.setdefault(place, line)
-        shares.append(counts)
-    found = []
-    for place, samples in shares[row].items():
-        mine = samples / uses[row].samples
-        others = [
-            counts[place] / use.samples
-            for index, (counts, use) in enumerate(zip(shares, uses, strict=True))
-            if index != row
-        ]
-        longer = mine - float(np.median(others))
-        if longer > _LINE_FLOOR:
-            found.append((shown[place], longer * step_seconds))
-    found.sort(key=lambda pair: -pair[1])
-    return tuple(found[:_MAX_LINES])
-
-
-def _awaited_at(attempt: Attempt, row: int) -> str:
-    """``all_reduce of 1.2 MB``: where the others wait for the rank most."""
-    mine = {what: seconds for (last, what), seconds in attempt.waits.items() if last == row}
-    if not mine:
-        return ""
-    most = max(mine, key=lambda what: mine[what])
-    names = {number: name for name, number in attempt.follower.names.calls.items()}
-    operation, size = names.get(most, ("", 0))
-    return f"{operation} of {format_bytes(size)}" if size else operation

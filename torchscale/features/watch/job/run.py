@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-import psutil
-
 from torchscale.errors import MachineError, TorchscaleError
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.job.liveness import give_sign
+from torchscale.features.watch.job.program_processes import (
+    TIMING_VARIABLE,
+    child_has_ended,
+    command_of,
+    has_ended,
+    watching_environment,
+)
+from torchscale.features.watch.job.rank_folders import remove_moments
 from torchscale.features.watch.job.relay import Relay
 from torchscale.features.watch.job.runs import Past, begin_run, check_addable, end_run
-from torchscale.features.watch.job.stream import remove_moments
 from torchscale.features.watch.job.watched_run import WatchedRun
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchReport
@@ -28,9 +31,6 @@ from torchscale.util.files import atomic_write_model, make_directory
 from torchscale.worker.watch import clock
 
 REPORT = "watch.json"
-_SITE = Path(__file__).parents[3] / "worker" / "watch" / "site"
-TIMING_VARIABLE = "TORCH_NCCL_ENABLE_TIMING"
-"""Has torch measure the length of NCCL's collectives, by two events for each."""
 _POLL_SECONDS = 0.1
 _READ_SECONDS = 2.0
 """Between two looks at the ranks' files: they are written twice a second, and a look takes
@@ -139,7 +139,7 @@ def run_program(request: WatchRequest, relay: Relay) -> EndedProgram:
         first = watching.past.next_attempt
         environment = watching_environment(watching.directory, variables, first)
     process = relay.start(request.command, environment)
-    _follow(watching, lambda seconds: _ends(process, seconds))
+    _follow(watching, lambda seconds: child_has_ended(process, seconds))
     status = process.returncode
     exit_code = 128 - status if status < 0 else status
     relay.end(exit_code)
@@ -208,50 +208,15 @@ def follow_job(directory: Path, pid: int) -> Watched:
     Raises:
         OutputError: the folder cannot be written.
     """
-    request = WatchRequest(_command_of(pid), directory)
+    request = WatchRequest(command_of(pid), directory)
     clock.begin()
     started = clock.now()
     past = begin_run(directory, started, starts_program=False)
     run = WatchedRun(request.command)
     job = WatchedJob(directory, request.command, started, past=past, on_steps=run.take)
     watching = _Watching(request, directory.absolute(), past, job, run)
-    _follow(watching, lambda seconds: _has_ended(pid, seconds))
+    _follow(watching, lambda seconds: has_ended(pid, seconds))
     return _finished(watching, None)
-
-
-def _command_of(pid: int) -> tuple[str, ...]:
-    try:
-        return tuple(psutil.Process(pid).cmdline())
-    except psutil.Error:
-        return ()
-
-
-def _has_ended(pid: int, seconds: float) -> bool:
-    """Whether a process ends within so many seconds, or has."""
-    try:
-        process = psutil.Process(pid)
-        with contextlib.suppress(psutil.TimeoutExpired):
-            process.wait(seconds)
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-    except psutil.Error:
-        time.sleep(seconds)
-        return False
-
-
-def watching_environment(
-    directory: Path, variables: Mapping[str, str], first_attempt: int = 0
-) -> dict[str, str]:
-    """``variables`` with those that have each Python of the program load the collector."""
-    path = [str(_SITE), *filter(None, [variables.get("PYTHONPATH")])]
-    return {
-        **variables,
-        "PYTHONPATH": os.pathsep.join(path),
-        "TORCHSCALE_WATCH": str(directory),
-        "TORCHSCALE_WATCH_FIRST_ATTEMPT": str(first_attempt),
-        clock.VARIABLE: clock.told(),
-    }
 
 
 def _follow(watching: _Watching | None, ends: Callable[[float], bool]) -> None:
@@ -304,15 +269,6 @@ def _judge(
             seen.add(key)
             request.on_finding(f"{item.span}: {item.finding.summary}".lstrip(": "))
     atomic_write_model(directory / REPORT, job.report(clock.now()))
-
-
-def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether it ends within so many seconds, or has."""
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
 
 
 def _finished(watching: _Watching, exit_code: int | None) -> Watched:

@@ -19,7 +19,7 @@ from torchscale.errors import StoreError, TorchscaleError, UsageError
 from torchscale.features.watch.job.attempts import Attempt
 from torchscale.features.watch.job.follow import JobFollower
 from torchscale.features.watch.job.liveness import RUNS, is_followed, this_run
-from torchscale.features.watch.job.stream import MOST_ATTEMPTS, claimed_folders, rank_folders
+from torchscale.features.watch.job.rank_folders import MOST_ATTEMPTS, claimed_folders, rank_folders
 from torchscale.schema.watch.attempt import AttemptRecord, CommandRun, JobRuns
 from torchscale.util.files import atomic_write_model, make_directory, read_bounded
 

@@ -13,28 +13,28 @@ from pathlib import Path
 
 from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.catalog.model_facts import OptionValue
-from torchscale.config.script import BATCH, PRECISION, SEED, WORLD_SIZE
 from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
 from torchscale.features.watch.hang.watched_job import ask_starting_ranks
 from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.job import WatchedJob
-from torchscale.features.watch.job.run import REPORT, watching_environment
+from torchscale.features.watch.job.run import REPORT
+from torchscale.features.watch.job.script_command import (
+    script_command,
+    script_environment,
+    script_of,
+)
 from torchscale.features.watch.job.script_records import WATCHED, MeasuredScript
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import EndingKind, LaunchEnding
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import sampling
-from torchscale.launch.torchrun import LOCAL_RENDEZVOUS, Watch, flatten_logs
-from torchscale.schema.cells.kinds import as_kind
-from torchscale.schema.cells.script import Script
-from torchscale.schema.cells.training import TrainingCell
+from torchscale.launch.torchrun import Watch, flatten_logs
 from torchscale.schema.launch.progress import Phase, Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.util.files import atomic_write_model, make_directory
-from torchscale.util.interpreter import module_command
-from torchscale.util.processes.subprocesses import ManagedProcess, inherited_environment
+from torchscale.util.processes.subprocesses import ManagedProcess
 from torchscale.util.redaction import redact_arguments
 from torchscale.worker.watch import clock
 
@@ -96,39 +96,6 @@ def run_script(
     )
 
 
-def script_command(
-    task: LaunchTask, directory: Path, hidden: Mapping[str, OptionValue]
-) -> list[str]:
-    """argv of the launch: torchrun with the script, or the user's own command."""
-    cell, script = _script_of(task)
-    text = str(hidden.get(script.text, script.text))
-    values: dict[str, object] = {
-        name: hidden.get(str(value), value) for name, value in cell.model_options.items()
-    }
-    values |= {WORLD_SIZE: cell.world_size, "gpus": cell.world_size, SEED: cell.seed}
-    values |= {BATCH: cell.batch_size, PRECISION: cell.precision}
-    arguments = script.model_copy(update={"text": text}).arguments(values)
-    if script.form == "command":
-        return arguments
-    return module_command(
-        "torch.distributed.run",
-        *LOCAL_RENDEZVOUS,
-        f"--nproc-per-node={cell.world_size}",
-        "--max-restarts=0",
-        f"--log-dir={directory / 'logs'}",
-        "--redirects=3",
-        *(["-m"] if script.form == "module" else []),
-        *arguments,
-    )
-
-
-def _script_of(task: LaunchTask) -> tuple[TrainingCell, Script]:
-    cell = as_kind(task.cell, TrainingCell)
-    if cell is None or cell.script is None:
-        raise ValueError(f"{task.cell.id} has no script")
-    return cell, cell.script
-
-
 class _ScriptLaunch:
     """A launch while it runs: reads what the ranks write, says when it is measured, and why it
     hangs."""
@@ -137,7 +104,7 @@ class _ScriptLaunch:
         self, task: LaunchTask, directory: Path, command: list[str], limits: LaunchLimits
     ) -> None:
         self._task, self._directory = task, directory
-        self._cell, self._script = _script_of(task)
+        self._cell, self._script = script_of(task)
         self._watched = directory / WATCHED
         make_directory(self._watched)
         self._program = Path(shlex.split(self._script.text)[0]).name
@@ -158,28 +125,8 @@ class _ScriptLaunch:
         self._mismatch = ""
 
     def environment(self, extra: Mapping[str, str]) -> dict[str, str]:
-        """Variables of the ranks: this process's, those of every launch, ``extra``, the
-        collector's. What a user's script finds is otherwise what it finds without us: no setting of
-        the memory allocator, no offline mode of model hubs."""
-        task, threads = self._task, str(self._task.threads_per_rank)
-        environment = {
-            **inherited_environment(),
-            "OMP_NUM_THREADS": threads,
-            "MKL_NUM_THREADS": threads,
-        }
-        if Path("/sys/class/net/lo").exists():
-            environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        if task.device == "cpu":
-            environment["CUDA_VISIBLE_DEVICES"] = ""
-        elif task.device == "cuda" and task.device_indices:
-            environment["CUDA_VISIBLE_DEVICES"] = _visible(
-                task.device_indices, environment.get("CUDA_VISIBLE_DEVICES", "")
-            )
-        if task.cpu_sets is not None:
-            environment["TORCHSCALE_WATCH_CPUS"] = ";".join(
-                ",".join(map(str, cores)) for cores in task.cpu_sets
-            )
-        return watching_environment(self._watched.absolute(), {**environment, **extra})
+        """Variables of the ranks, with ``extra``."""
+        return script_environment(self._task, self._watched, extra)
 
     def is_over(self) -> bool:
         """Read what the ranks wrote. Whether the script is measured and to be ended, or does not
@@ -326,10 +273,3 @@ class _ScriptLaunch:
         if step is None or self._cell.batch_size is None:
             return None
         return self._cell.global_batch_size / step
-
-
-def _visible(indices: tuple[int, ...], before: str) -> str:
-    """``CUDA_VISIBLE_DEVICES`` that leaves these of the devices that were visible before."""
-    names = [name.strip() for name in before.split(",") if name.strip()]
-    chosen = [names[index] if index < len(names) else str(index) for index in indices]
-    return ",".join(chosen)

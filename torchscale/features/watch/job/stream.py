@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -20,32 +18,19 @@ from torchscale.analysis.exchanges.events import (
     RankEvents,
 )
 from torchscale.errors import StoreError
+from torchscale.features.watch.job.rank_folders import MOMENTS, names_in
 from torchscale.schema.watch.attempt import RankCheckpoints
-from torchscale.schema.watch.rank import (
-    MOST_RANKS,
-    NamedCall,
-    NamedGroup,
-    Partners,
-    RankFacts,
-    RankUse,
-)
-from torchscale.util.files import leads_out, read_bounded, read_end, read_part
+from torchscale.schema.watch.rank import NamedCall, NamedGroup, Partners, RankFacts, RankUse
+from torchscale.util.files import read_bounded, read_part
 
 M = TypeVar("M", bound=BaseModel)
 
-_FOLDER = re.compile(r"(\d{1,7})\.(\d{1,7})")
-_MOMENTS = re.compile(r"(marks|calls|lengths|shares)-(\d{1,9})\.bin")
-MOST_ATTEMPTS = MOST_RANKS - 1
-"""The last number of one: names of folders have no more digits."""
 _READ_BYTES = 16 << 20
 """Of each file at a time: four segments, all that a collector keeps."""
 _MOST_NAMES = 100_000
 """Collectives that a rank tells apart: a collector has some thousand at most."""
 _MAX_TEXT = 4 << 20
 """Of ``rank.json`` and ``lines.json``, which have some kilobytes."""
-_MAX_REASON, _MAX_REASONS = 500, 3
-"""Characters of why a collector could not start, and how many are shown: all ranks have the same
-one."""
 _INTEGER = 8
 _CALL = 3 * _INTEGER
 _SETTLED = -1
@@ -260,74 +245,12 @@ class _Segments:
 
     def _following(self) -> int | None:
         """Number of the next segment that exists."""
-        matches = map(_MOMENTS.fullmatch, _names_in(self._folder))
+        matches = map(MOMENTS.fullmatch, names_in(self._folder))
         numbers = [int(match[2]) for match in matches if match and match[1] == self._name]
         return min((number for number in numbers if number > self._number), default=None)
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{self._name}-{number:06d}.bin"
-
-
-def rank_folders(directory: Path) -> dict[tuple[int, int], Path]:
-    """(Rank, attempt) → folder, of all ranks that have written."""
-    return {
-        key: folder
-        for key, folder in claimed_folders(directory).items()
-        if (folder / "rank.json").is_file()
-    }
-
-
-def claimed_folders(directory: Path) -> dict[tuple[int, int], Path]:
-    """(Rank, attempt) → folder, of all ranks that have begun. A link that leads out of the job is
-    none."""
-    ranks = directory / "ranks"
-    found = {}
-    for name in sorted(_names_in(ranks)):
-        match = _FOLDER.fullmatch(name)
-        if match is not None and not _is_elsewhere(directory, ranks / name):
-            found[int(match[1]), int(match[2])] = ranks / name
-    return found
-
-
-def remove_moments(directory: Path) -> None:
-    """Remove the moments of all ranks: files of ours alone, in folders of the job that are no
-    links. What cannot be removed stays.
-
-    Raises:
-        OSError: the file system fails.
-    """
-    for folder in claimed_folders(directory).values():
-        if folder.is_symlink() or folder.parent.is_symlink():
-            continue
-        for name in filter(_MOMENTS.fullmatch, _names_in(folder)):
-            with contextlib.suppress(IsADirectoryError, PermissionError):
-                (folder / name).unlink(missing_ok=True)
-
-
-def failures(directory: Path) -> list[str]:
-    """Why collectors could not start, a line each."""
-    names = sorted(name for name in _names_in(directory) if name.startswith("problem-"))
-    found = []
-    for name in names[:_MAX_REASONS]:
-        with contextlib.suppress(OSError):
-            reason = read_end(directory / name, _MAX_REASON, within=directory)
-            found.append(reason.decode(errors="replace").strip())
-    return found
-
-
-def _names_in(folder: Path) -> list[str]:
-    """What is in a folder; nothing where it is none."""
-    try:
-        return [path.name for path in folder.iterdir()]
-    except OSError:
-        return []
-
-
-def _is_elsewhere(directory: Path, folder: Path) -> bool:
-    try:
-        return leads_out(directory, folder)
-    except OSError:
-        return True
 
 
 def _damaged(path: Path, error: Exception) -> StoreError:

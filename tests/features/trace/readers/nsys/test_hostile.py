@@ -16,7 +16,7 @@ from tests.features.trace.readers.builders import PID_UNIT, NsysExport, two_rank
 from tests.features.trace.readers.nsys.hostile import ENDLESS, KERNEL, edited, multiplied, sound
 from torchscale.errors import OutputError, TraceError
 from torchscale.features.trace.analysis.analyze import analyze_trace
-from torchscale.features.trace.readers.nsys.database import open_database
+from torchscale.features.trace.readers.nsys.export_file import open_database
 from torchscale.features.trace.readers.nsys.strip import strip_export
 from torchscale.features.trace.readers.recordings import find_recordings, read_recordings
 from torchscale.schema.profiles.analysis import ProfileAnalysis

@@ -218,7 +218,7 @@ def _experiment(
     it is the run folder's."""
     from torchscale.config.load import load_experiment  # noqa: PLC0415 - `--help` does not need it
     from torchscale.config.values import ConfigValue  # noqa: PLC0415
-    from torchscale.features.trace.profile import measured_config  # noqa: PLC0415
+    from torchscale.features.trace.profiled_workload import measured_config  # noqa: PLC0415
 
     overrides, known = overrides_of(context), known_options(context)
     if config is not None:

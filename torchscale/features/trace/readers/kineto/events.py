@@ -1,4 +1,4 @@
-"""What the events of a trace are, and the columns that they become."""
+"""The columns that the events of a trace become."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.catalog.communication import communicates, is_communication_operator
-from torchscale.features.trace.readers.columns import NameTable, join_spans
+from torchscale.features.trace.readers.columns import join_spans
 from torchscale.features.trace.readers.kineto import categories
 from torchscale.features.trace.readers.kineto.collectives import nanoseconds
+from torchscale.features.trace.readers.kineto.event_classes import FIRST_KEPT, EventClasses
 from torchscale.features.trace.readers.kineto.forms import NO_ARGS, Event
-from torchscale.features.trace.readers.kineto.kept import GLOO_PREFIX, STEP, Kept, KeptEvents
-from torchscale.features.trace.readers.kineto.processes import device_of, label_of
+from torchscale.features.trace.readers.kineto.kept import Kept, KeptEvents
 from torchscale.features.trace.readers.kineto.rank_columns import (
     Common,
     EventColumns,
@@ -27,24 +26,8 @@ from torchscale.features.trace.readers.kineto.rank_columns import (
     columns_of,
 )
 from torchscale.features.trace.readers.soundness import MAX_NS, whole_number
-from torchscale.features.trace.span import SpanCopyKind, SpanKind, Spans
+from torchscale.features.trace.span import SpanKind, Spans
 
-_READBACKS = {"aten::_local_scalar_dense"}
-_COPIES = {
-    "Memcpy HtoD (Pageable": SpanCopyKind.HOST_TO_DEVICE_PAGEABLE,
-    "Memcpy HtoD": SpanCopyKind.HOST_TO_DEVICE,
-    "Memcpy DtoH (Device -> Pageable": SpanCopyKind.DEVICE_TO_HOST_PAGEABLE,
-    "Memcpy DtoH": SpanCopyKind.DEVICE_TO_HOST,
-    "Memcpy DtoD": SpanCopyKind.WITHIN_DEVICE,
-    "Memcpy PtoP": SpanCopyKind.BETWEEN_DEVICES,
-    "Memset": SpanCopyKind.FILL,
-    "CopyHostToDevice": SpanCopyKind.HOST_TO_DEVICE_UNKNOWN,
-    "CopyDeviceToHost": SpanCopyKind.DEVICE_TO_HOST_UNKNOWN,
-    "CopyDeviceToDevice": SpanCopyKind.WITHIN_DEVICE,
-    "CopyPeerToPeer": SpanCopyKind.BETWEEN_DEVICES,
-}
-"""The first prefix that fits decides: the longer one stands before the shorter."""
-_MEMORY = "[memory]"
 _MAX_KEPT = 1_000_000
 """Collectives and steps of a rank; each takes 900 bytes while it is read. 1,000 steps of 500
 collectives have half."""
@@ -64,25 +47,6 @@ event makes none."""
 _TOO_MANY = "no recording of training steps has so many"
 
 
-class SpanClass(NamedTuple):
-    """What the spans of one category, name and process have in common: kind, index of the name,
-    kind of copy, device, place of the process."""
-
-    kind: SpanKind
-    name: int
-    detail: SpanCopyKind
-    device: int
-    process: int
-
-
-EventClass = SpanClass | Kept | None
-"""A class of spans, events that are kept one by one, or events of no use."""
-_UNUSED = -1
-"""Code of events of no use."""
-_FIRST_KEPT = 1 << 30
-"""Codes from here on are of events that are kept one by one, below of classes of spans."""
-
-
 class ColumnBuilder:
     """Sorts events into columns, piece by piece.
 
@@ -90,27 +54,19 @@ class ColumnBuilder:
     process): a trace has a million events and a few hundred such, so each is classified once.
     ``with_shapes``: operators are named with the shapes of their inputs, ``aten::mm [8×32, 32×4]``,
     and told apart by them. :attr:`unread` counts events by categories that may matter and are not
-    read, and :attr:`has_launches` says whether the host handed work to a device.
+    read.
     """
 
     def __init__(self, *, with_shapes: bool = False) -> None:
         self._with_shapes = with_shapes
-        self._names = NameTable()
         self._codes: dict[tuple[str | int, ...], int] = {}
-        self._classes: list[SpanClass] = []
-        self._hosts: dict[int, tuple[KeptEvents, int | str]] = {}
-        self._kept: list[tuple[Kept, KeptEvents]] = []
+        self._classes = EventClasses()
         self._parts: list[SpanPiece] = []
-        self._processes: dict[str, KeptEvents] = {}
         self._lanes: dict[str, int] = {}
-        self._communicating: set[int] = set()
-        self._unread_codes: dict[int, str] = {}
         self._name_characters = 0
         self._kept_count = 0
         self._bad_time = ""
         self.unread = Counter[str]()
-        self.is_old = False
-        self.has_launches = False
 
     def add(self, events: list[Event]) -> None:
         """Sort a piece of the trace into columns; events of no use are dropped here."""
@@ -121,20 +77,20 @@ class ColumnBuilder:
         except KeyError:
             for key in keys:
                 if key not in codes:
-                    codes[key] = self._code(*key)
+                    codes[key] = self._classes.code_of(*key)
                     self._name_characters += sum(len(str(part)) for part in key)
             coded = [codes[key] for key in keys]
         code = np.array(coded, dtype=np.int32)
-        for place in np.flatnonzero(code >= _FIRST_KEPT):
-            kept, process = self._kept[code[place] - _FIRST_KEPT]
+        for place in np.flatnonzero(code >= FIRST_KEPT):
+            kept, process = self._classes.kept[code[place] - FIRST_KEPT]
             self._keep(kept, process, events[place])
-        is_span = (code >= 0) & (code < _FIRST_KEPT)
+        is_span = (code >= 0) & (code < FIRST_KEPT)
         if is_span.any():
             self._parts.append(
                 self._part(list(itertools.compress(events, is_span.tolist())), code[is_span])
             )
         self._count_hosts(code[is_span])
-        for unread, category in self._unread_codes.items():
+        for unread, category in self._classes.unread.items():
             self.unread[category] += int((code == unread).sum())
 
     def _keys(self, events: list[Event]) -> Sequence[tuple[Any, ...]]:
@@ -159,14 +115,24 @@ class ColumnBuilder:
         return ""
 
     @property
+    def is_old(self) -> bool:
+        """Whether an old version wrote it, by its categories."""
+        return self._classes.is_old
+
+    @property
+    def has_launches(self) -> bool:
+        """Whether the host handed work to a device."""
+        return self._classes.has_launches
+
+    @property
     def on_device(self) -> bool:
         """Whether anything ran on a device."""
-        return any(process.on_device for process in self._processes.values())
+        return any(process.on_device for process in self._classes.processes.values())
 
     @property
     def pids(self) -> list[int | str]:
         """Processes of the host that share one rank's place in the file; none where it has one."""
-        for process in self._processes.values():
+        for process in self._classes.processes.values():
             least = _LEAST_OF_EVENTS * max(process.pids.values(), default=0)
             pids = [pid for pid, count in process.pids.items() if count > least]
             if len(pids) > 1:
@@ -187,10 +153,10 @@ class ColumnBuilder:
         whole = SpanPiece(spans, *rest)
         self._parts = []
         columns: list[EventColumns] = []
-        common = Common(self._names.names, self._communicating, base)
-        for place, process in enumerate(self._processes.values()):
+        common = Common(self._classes.names.names, self._classes.communicating, base)
+        for place, process in enumerate(self._classes.processes.values()):
             mine = whole
-            if len(self._processes) > 1:
+            if len(self._classes.processes) > 1:
                 mine = whole.only(whole.process == place)
             if len(mine.spans) or process.steps or process.kernels:
                 columns += columns_by_device(process, mine, common)
@@ -205,12 +171,12 @@ class ColumnBuilder:
         links = _whole_numbers([one.correlation for one in args], 0)
         sizes = _whole_numbers([one.size for one in args], -1)
         codes, place = np.unique(code, return_inverse=True)
-        classes = np.array([self._classes[number] for number in codes], dtype=np.int64)
+        classes = np.array([self._classes.spans[number] for number in codes], dtype=np.int64)
         kind, name, detail, device, process = classes.reshape(-1, 5)[place].T
         # Of most events, which are of the host, neither is of use.
         asked = device != categories.HOST
-        if self._communicating:
-            asked = asked | np.isin(name, list(self._communicating))
+        if self._classes.communicating:
+            asked = asked | np.isin(name, list(self._classes.communicating))
         places = np.flatnonzero(asked).tolist()
         external = np.zeros(len(events), dtype=np.int64)
         external[places] = _whole_numbers([args[place].external for place in places], 0)
@@ -242,118 +208,12 @@ class ColumnBuilder:
     def _note_time(self, event: Event) -> None:
         self._bad_time = f"the time of event {event.name[:_MAX_SHOWN]!r} is no number"
 
-    def _code(self, phase: str, category: str, name: str, pid: int | str, shapes: str = "") -> int:
-        """The code of the class that events of this phase, category, name, process and shapes are
-        of."""
-        if phase == "i" and name == _MEMORY:
-            process = self._process_of(pid)
-            event_class: EventClass = Kept.MEMORY
-        elif phase == "X":
-            if category in categories.OLD:
-                self.is_old = True
-            process = self._process_of(pid)
-            event_class = self._classify(category, name, shapes, pid)
-        else:
-            return _UNUSED
-        if event_class is None and phase == "X" and categories.is_unread(category):
-            return self._unread_code(category)
-        if event_class is None:
-            return _UNUSED
-        if isinstance(event_class, Kept):
-            self._kept.append((event_class, process))
-            return _FIRST_KEPT + len(self._kept) - 1
-        self._classes.append(event_class)
-        if event_class.device == categories.HOST:
-            self._hosts[len(self._classes) - 1] = process, pid
-        return len(self._classes) - 1
-
     def _count_hosts(self, code: NDArray[np.int32]) -> None:
         counts = np.bincount(code)
         for number in np.flatnonzero(counts).tolist():
-            if number in self._hosts:
-                process, pid = self._hosts[number]
+            if number in self._classes.hosts:
+                process, pid = self._classes.hosts[number]
                 process.pids[pid] += int(counts[number])
-
-    def _unread_code(self, category: str) -> int:
-        for code, known in self._unread_codes.items():
-            if known == category:
-                return code
-        code = _UNUSED - 1 - len(self._unread_codes)
-        self._unread_codes[code] = category
-        return code
-
-    def _process_of(self, pid: int | str) -> KeptEvents:
-        """The rank that a process is of: the one of the file, unless that puts names of ranks
-        before the numbers of processes."""
-        label = label_of(pid)
-        return self._processes.setdefault(label, KeptEvents(label))
-
-    def _classify(self, category: str, name: str, shapes: str, pid: int | str) -> EventClass:
-        process = self._process_of(pid)
-        old, category = category in categories.OLD, categories.OLD.get(category, category)
-        if categories.is_copy(category, name):
-            process.on_device = True
-            detail = next(
-                (kind for prefix, kind in _COPIES.items() if name.startswith(prefix)),
-                SpanCopyKind.OTHER,
-            )
-            return self._span(SpanKind.COPY, name, pid, detail, device_of(pid))
-        if category in categories.KERNELS:
-            process.on_device = True
-            if communicates(name):
-                return Kept.COMMUNICATION_KERNEL
-            return self._span(SpanKind.COMPUTE, name, pid, device=device_of(pid))
-        if categories.is_driver(category):
-            return self._classify_driver_call(name, pid)
-        if category == "cpu_op":
-            annotation = self._classify_annotation(name, pid) if old else None
-            return annotation or self._classify_operator(name, shapes, pid)
-        if category == "user_annotation":
-            return self._classify_annotation(name, pid)
-        if not category:
-            return Kept.UNTITLED
-        return None
-
-    def _classify_operator(self, name: str, shapes: str, pid: int | str) -> EventClass:
-        if name.startswith("c10d::"):
-            return Kept.GLOO_CALL
-        kind = SpanKind.OPERATOR
-        if name in _READBACKS:
-            kind = SpanKind.READBACK
-        found = self._span(kind, f"{name} {shapes}".rstrip(), pid)
-        if is_communication_operator(name):
-            self._communicating.add(found.name)
-        return found
-
-    def _classify_driver_call(self, name: str, pid: int | str) -> EventClass:
-        if categories.is_host_wait(name):
-            return self._span(SpanKind.HOST_SYNC, name, pid)
-        if categories.is_launch(name):
-            self.has_launches = True
-            return self._span(SpanKind.LAUNCH, name, pid)
-        return None
-
-    def _classify_annotation(self, name: str, pid: int | str) -> EventClass:
-        if name.startswith(GLOO_PREFIX):
-            return Kept.GLOO_COMPLETION
-        if STEP.match(name):
-            return Kept.STEP
-        if name.startswith("enumerate(DataLoader)") or name == "torchscale.data_wait":
-            return self._span(SpanKind.INPUT, name, pid)
-        if name == "torchscale.gc":
-            return self._span(SpanKind.PAUSE, name, pid)
-        return None
-
-    def _span(
-        self,
-        kind: SpanKind,
-        name: str,
-        pid: int | str,
-        detail: SpanCopyKind = SpanCopyKind.OTHER,
-        device: int = categories.HOST,
-    ) -> SpanClass:
-        place = list(self._processes).index(label_of(pid))
-        return SpanClass(kind, self._names.number(name), detail, device, place)
 
     def _keep(self, kept: Kept, process: KeptEvents, event: Event) -> None:
         if kept is Kept.UNTITLED:

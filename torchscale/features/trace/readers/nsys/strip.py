@@ -18,15 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchscale.errors import OutputError, TraceError
-from torchscale.features.trace.readers.nsys.database import (
-    AGAIN,
-    STRINGS,
-    Database,
-    Work,
-    harden,
-    open_database,
-    read_only,
-)
+from torchscale.features.trace.readers.nsys.database import AGAIN, STRINGS, Database, Work, harden
+from torchscale.features.trace.readers.nsys.export_file import open_database, read_only
 from torchscale.util.redaction import redact_text
 
 _NUMBERS = (
@@ -177,7 +170,10 @@ class _Copy:
         harden(self._copy)
         ((encoding,),) = self._database.rows("PRAGMA encoding")
         codec = _CODECS[str(encoding)]
-        for name, function in (("redacted", redact_text), ("file_name", _file_name)):
+        for name, function in (
+            ("redacted", redact_text),
+            ("file_name", lambda path: Path(path).name),
+        ):
             self._copy.create_function(name, 1, _of_bytes(codec, function), deterministic=True)
         self._copy.execute(f"PRAGMA encoding = '{encoding}'")
         self._copy.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
@@ -299,7 +295,3 @@ def _of_bytes(codec: str, function: Callable[[str], str]) -> Callable[[object], 
         return None
 
     return call
-
-
-def _file_name(path: str) -> str:
-    return Path(path).name

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from torchscale.cli.options import BaselinesOption, Several
-from torchscale.cli.output import (
-    TERMINAL,
-    message_console,
-    note,
-    print_json,
-    result_console,
-    status,
-)
+from torchscale.cli.output import TERMINAL, message_console, note, print_json
 from torchscale.cli.parameters import argument, option
-from torchscale.cli.parsing import is_price, listed, members, number, share
-from torchscale.cli.rendering import chosen_formats, refuse_two_documents, write_rendered
-from torchscale.config.choices import Accept, CompareFormat, FailOn, MatchKey, Metric
+from torchscale.cli.parsing import members, share
+from torchscale.cli.rendering import chosen_formats, refuse_two_documents
+from torchscale.config.choices import Accept, CompareFormat, FailOn, Metric
 from torchscale.errors import UsageError
-
-if TYPE_CHECKING:
-    from torchscale.features.compare.sections.document import ComparisonReport
+from torchscale.features.compare.cli.compare.output import show, show_recordings
+from torchscale.features.compare.cli.compare.values import (
+    chosen_fail_on,
+    parse_accepted,
+    parse_match_keys,
+    sources_and_prices,
+)
 
 
 @dataclass(frozen=True)
@@ -198,6 +194,7 @@ def compare(
     """
     from torchscale.features.compare import compare as run  # noqa: PLC0415 - `--help` does not need it
     from torchscale.features.compare import recordings as recorded  # noqa: PLC0415
+    from torchscale.features.compare.gate import gate  # noqa: PLC0415
 
     if keep.save is not None:
         _save(context, keep.save, sources, keep, as_json=as_json)
@@ -206,19 +203,19 @@ def compare(
         raise UsageError(
             "--replace is for --save", hint="torchscale compare RUN --save NAME --replace"
         )
-    accepted = _accepted(accept)
-    gated_by = _gated_by(rules.fail_on, with_prices=bool(cost))
+    accepted = parse_accepted(accept)
+    gated_by = chosen_fail_on(rules.fail_on, with_prices=bool(cost))
     if Accept.UNCLEAR in accepted and gated_by is FailOn.UNCLEAR:
         raise UsageError(
             f"--accept unclear contradicts --fail-on {gated_by.value}", hint="leave one of them out"
         )
     refuse_two_documents("--output", output, as_json=as_json)
-    paths, prices = _sources_and_prices(sources, cost or [])
+    paths, prices = sources_and_prices(sources, cost or [])
     chosen = chosen_formats(
         members("--format", formats, CompareFormat), CompareFormat.TERMINAL, output
     )
     if why and recorded.are_recordings(paths):
-        _show_recordings(paths[0], paths[1], chosen, output, as_json=as_json)
+        show_recordings(paths[0], paths[1], chosen, output, as_json=as_json)
         return
     comparison = run.compare_sources(
         paths,
@@ -226,7 +223,7 @@ def compare(
             share("--threshold", rules.threshold),
             tuple(members("--metric", rules.metrics, Metric)),
             Accept.VERSIONS in accepted,
-            _match_keys(rules.match),
+            parse_match_keys(rules.match),
             Accept.FLAGS in accepted,
             earlier.against,
             earlier.history,
@@ -237,78 +234,16 @@ def compare(
         baselines=keep.baselines,
         observer=TERMINAL,
     )
-    _show(comparison, chosen, output, as_json=as_json)
-    gate = run.gate(
+    show(comparison, chosen, output, as_json=as_json)
+    gated = gate(
         comparison,
         gated_by,
         allow_missing=Accept.MISSING in accepted,
         allow_unclear=Accept.UNCLEAR in accepted,
     )
-    for message in gate.messages:
+    for message in gated.messages:
         message_console().print(message, markup=False, soft_wrap=True)
-    raise typer.Exit(gate.exit_code)
-
-
-def _show(
-    comparison: ComparisonReport, chosen: list[CompareFormat], output: str | None, *, as_json: bool
-) -> None:
-    """Print the comparison and write it, in the formats that were asked for."""
-    from torchscale.features.compare.compare import render_comparison  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.features.compare.terminal.comparison import print_comparison  # noqa: PLC0415
-
-    _write(
-        lambda kind: render_comparison(comparison, kind),
-        lambda: print_comparison(comparison, result_console()),
-        chosen,
-        output,
-        as_json=as_json,
-    )
-
-
-def _show_recordings(
-    before: str, after: str, chosen: list[CompareFormat], output: str | None, *, as_json: bool
-) -> None:
-    """Compare two folders of recordings, which hold no runs."""
-    from torchscale.features.compare import recordings as recorded  # noqa: PLC0415
-    from torchscale.features.compare.sections.why import recording_blocks  # noqa: PLC0415
-    from torchscale.report.formats.console import print_blocks  # noqa: PLC0415
-
-    with status("Reading recordings"):
-        recording = recorded.compare_folders(before, after)
-    names = recorded.recording_names(before, after)
-    _write(
-        lambda kind: recorded.render_recordings(recording, names, kind),
-        lambda: print_blocks(recording_blocks(recording, names, brief=True), result_console()),
-        chosen,
-        output,
-        as_json=as_json,
-    )
-
-
-def _write(
-    render: Callable[[CompareFormat], bytes],
-    print_terminal: Callable[[], None],
-    chosen: list[CompareFormat],
-    output: str | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Print and write what was compared, in the formats that were asked for."""
-    if as_json:
-        print_json(render(CompareFormat.JSON).decode())
-        printed: tuple[CompareFormat, ...] = (CompareFormat.TERMINAL,)
-        if output is None:
-            printed = (CompareFormat.TERMINAL, CompareFormat.JSON)
-        chosen = [kind for kind in chosen if kind not in printed]
-    elif output is None and chosen in ([CompareFormat.JSON], [CompareFormat.MARKDOWN]):
-        output = "-"
-    for kind in chosen:
-        if kind is CompareFormat.TERMINAL:
-            print_terminal()
-            continue
-        with status(f"Writing {kind.value}"):
-            rendered = render(kind)
-        write_rendered(rendered, f"comparison.{kind.value}", Path(), output)
+    raise typer.Exit(gated.exit_code)
 
 
 def _save(
@@ -353,64 +288,3 @@ def _save(
         }
         print_json(json.dumps(content, indent=1))
     note(f"Wrote {saved.path} ({saved.measured_cells} of {cells} cells measured)")
-
-
-def _accepted(texts: list[str] | None) -> list[Accept]:
-    """
-    Raises:
-        UsageError: a value is none of :class:`Accept`; of an earlier word the hint is the word of
-            today.
-    """
-    if "undecided" in listed(texts):
-        raise UsageError("--accept undecided: the word is unclear", hint="write --accept unclear")
-    return members("--accept", texts, Accept)
-
-
-def _gated_by(fail_on: FailOn | None, *, with_prices: bool) -> FailOn:
-    """When ``compare`` fails: as ``fail_on`` says, by default on a regression; never with prices,
-    since which machine to buy is a question, not a gate."""
-    if fail_on is not None:
-        return fail_on
-    if with_prices:
-        return FailOn.NEVER
-    return FailOn.REGRESSION
-
-
-def _sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[str], list[float]]:
-    """Paths and prices; ``--cost 3.00 5.50`` leaves what follows its first number among the
-    sources."""
-    paths = [
-        argument for argument in arguments if Path(argument).exists() or number(argument) is None
-    ]
-    texts: list[str] = []
-    if costs:
-        texts = [*costs, *(argument for argument in arguments if argument not in paths)]
-    else:
-        paths = arguments
-    prices = []
-    for text in texts:
-        price = number(text)
-        if price is None or not is_price(price):
-            raise UsageError(
-                f"--cost {text}: expected a price above 0 of a device and hour, such as 2.50"
-            )
-        prices.append(price)
-    if not paths:
-        raise UsageError(
-            "only prices of --cost were given, and no source",
-            hint="torchscale compare before after --cost 3.00",
-        )
-    return paths, prices
-
-
-def _match_keys(texts: list[str] | None) -> tuple[MatchKey, ...]:
-    """``gpus`` is another word for ``devices``, and a dash is as good as an underscore."""
-    keys = []
-    for text in listed(texts):
-        name = {"gpus": MatchKey.DEVICES.value}.get(text, text.replace("-", "_"))
-        if name not in {key.value for key in MatchKey}:
-            raise UsageError(
-                f"--match {text}: expected some of {', '.join(key.value for key in MatchKey)}"
-            )
-        keys.append(MatchKey(name))
-    return tuple(dict.fromkeys(keys))

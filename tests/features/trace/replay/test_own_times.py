@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchscale.features.trace.replay.edits import medians_without_each
+from torchscale.features.trace.replay.own_times import medians_without_each
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 7, 8])

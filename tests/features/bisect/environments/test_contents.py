@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from torchscale.features.bisect.contents import (
+from torchscale.features.bisect.environments.contents import (
     changed_in_cache,
     contents_of,
     differing,

@@ -19,7 +19,7 @@ from torchscale.errors import OutputError
 from torchscale.util.files import atomic_write_text, make_directory, remove_tree
 from torchscale.version import DISTRIBUTION
 
-_PACKAGE = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).resolve().parents[3]
 _NEVER = frozenset({"torch", "torchvision", "transformers"})
 _ALSO = ("packaging",)
 """Of an installation whose metadata is older than the code."""

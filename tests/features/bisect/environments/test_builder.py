@@ -17,9 +17,11 @@ import pytest
 from tests.features.bisect.wheels import write_wheel
 from tests.integration.faults import can_unshare
 from torchscale.errors import OutputError
-from torchscale.features.bisect.builder import Builder, Sources, foreign_python, variables_of
-from torchscale.features.bisect.contents import contents_of
 from torchscale.features.bisect.environment import ProgramEnvironment
+from torchscale.features.bisect.environments.builder import Builder
+from torchscale.features.bisect.environments.contents import contents_of
+from torchscale.features.bisect.environments.installer import Sources
+from torchscale.features.bisect.environments.variables import foreign_python, variables_of
 
 ONE = ProgramEnvironment(requirements=("demo==1.0",))
 
@@ -121,7 +123,9 @@ def test_by_either_tool(
     tmp_path: Path, sources: Sources, monkeypatch: pytest.MonkeyPatch, tool: str
 ) -> None:
     if tool == "pip":
-        monkeypatch.setattr("torchscale.features.bisect.builder.installed_program", lambda _: None)
+        monkeypatch.setattr(
+            "torchscale.features.bisect.environments.installer.installed_program", lambda _: None
+        )
     built = Builder(tmp_path / "cache", sources).build(ONE)
     assert built.directory is not None, built.problem
     assert f'"{tool}"' in (built.directory / "environment.json").read_text()
@@ -160,7 +164,9 @@ def test_other_packages_another_origin_or_another_python_is_another_environment(
         Builder(tmp_path, Sources((tmp_path / "other",))).directory(ONE),
         Builder(tmp_path, Sources((tmp_path,), common=("x==1",))).directory(ONE),
     }
-    monkeypatch.setattr("torchscale.features.bisect.builder.interpreter", lambda: "/other/python")
+    monkeypatch.setattr(
+        "torchscale.features.bisect.environments.builder.interpreter", lambda: "/other/python"
+    )
     assert len(places | {first.directory(ONE)}) == 5
 
 
@@ -257,7 +263,9 @@ def test_an_environment_that_was_changed_is_built_again(
     why: str,
 ) -> None:
     if tool == "pip":
-        monkeypatch.setattr("torchscale.features.bisect.builder.installed_program", lambda _: None)
+        monkeypatch.setattr(
+            "torchscale.features.bisect.environments.installer.installed_program", lambda _: None
+        )
     builder = Builder(tmp_path / "cache", sources)
     directory = builder.build(ONE).directory
     assert directory is not None
@@ -297,9 +305,13 @@ def test_a_python_of_another_version_is_noticed(
     """Where the Python that an environment is made of was replaced, no file of it changes."""
     builder = Builder(tmp_path / "cache", sources)
     assert builder.build(ONE).note == ""
-    monkeypatch.setattr("torchscale.features.bisect.builder._SAY_WHAT", "print('3 99 0')")
+    monkeypatch.setattr(
+        "torchscale.features.bisect.environments.builder._SAY_WHAT", "print('3 99 0')"
+    )
     assert "its Python was 3 " in builder.build(ONE).note
-    monkeypatch.setattr("torchscale.features.bisect.builder._SAY_WHAT", "raise SystemExit(3)")
+    monkeypatch.setattr(
+        "torchscale.features.bisect.environments.builder._SAY_WHAT", "raise SystemExit(3)"
+    )
     built = builder.build(ONE)
     assert built.directory is None
     assert "exit code 3" in built.problem
@@ -351,7 +363,9 @@ def test_a_build_that_hangs_is_ended_and_its_step_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
 ) -> None:
     if tool == "pip":
-        monkeypatch.setattr("torchscale.features.bisect.builder.installed_program", lambda _: None)
+        monkeypatch.setattr(
+            "torchscale.features.bisect.environments.installer.installed_program", lambda _: None
+        )
     source, wheels, started = tmp_path / "hang-1.0", tmp_path / "wheels", tmp_path / "started"
     source.mkdir()
     wheels.mkdir()
@@ -390,7 +404,7 @@ def test_no_variable_of_a_repository_reaches_a_build(
     monkeypatch.setenv("GIT_WORK_TREE", "/somewhere")
     seen = tmp_path / "seen"
     monkeypatch.setattr(
-        "torchscale.features.bisect.builder._SAY_WHAT",
+        "torchscale.features.bisect.environments.builder._SAY_WHAT",
         f"import os, sys; open({str(seen)!r}, 'w').write(str(sorted(os.environ))); print(1)",
     )
     assert Builder(tmp_path / "cache", sources).build(ONE).directory is not None
@@ -414,7 +428,9 @@ def test_what_cannot_be_removed_is_no_part_of_a_new_environment(
 ) -> None:
     builder = Builder(tmp_path / "cache", sources)
     builder.directory(ONE).mkdir(parents=True)
-    monkeypatch.setattr("torchscale.features.bisect.builder.remove_tree", lambda _: None)
+    monkeypatch.setattr(
+        "torchscale.features.bisect.environments.builder.remove_tree", lambda _: None
+    )
     with pytest.raises(OutputError, match="cannot remove"):
         builder.build(ONE)
 
@@ -422,7 +438,8 @@ def test_what_cannot_be_removed_is_no_part_of_a_new_environment(
 SMALL = """
 import sys
 from pathlib import Path
-from torchscale.features.bisect.builder import Builder, Sources
+from torchscale.features.bisect.environments.builder import Builder
+from torchscale.features.bisect.environments.installer import Sources
 from torchscale.features.bisect.environment import ProgramEnvironment
 from torchscale.errors import OutputError
 

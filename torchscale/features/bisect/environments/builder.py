@@ -8,10 +8,8 @@ environment that was changed since. Both are begun again.
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
@@ -19,22 +17,21 @@ from textwrap import shorten
 from pydantic import ValidationError
 
 from torchscale.errors import MachineError, OutputError
-from torchscale.features.bisect.contents import (
+from torchscale.features.bisect.disk import Disk
+from torchscale.features.bisect.environment import ProgramEnvironment
+from torchscale.features.bisect.environments.contents import (
     changed_in_cache,
     contents_of,
     differing,
     packages_of,
 )
-from torchscale.features.bisect.disk import Disk
-from torchscale.features.bisect.environment import ProgramEnvironment
-from torchscale.features.bisect.overlay import add_torchscale, link_torchscale
+from torchscale.features.bisect.environments.installer import Installer, Sources
+from torchscale.features.bisect.environments.overlay import add_torchscale, link_torchscale
 from torchscale.schema.base import Frozen
 from torchscale.store.lock import locked_folder
 from torchscale.util.files import atomic_write_text, make_directory, read_bounded, remove_tree
-from torchscale.util.git import without_repository
-from torchscale.util.interpreter import installed_program, interpreter, module_command
+from torchscale.util.interpreter import interpreter
 from torchscale.util.processes.bounded import Finished, run_bounded
-from torchscale.util.processes.subprocesses import inherited_environment
 from torchscale.util.redaction import redact_text
 from torchscale.util.text import one_line
 
@@ -49,34 +46,6 @@ _MOST_BYTES = 16 << 20
 """Of the file that names what is in an environment: a thousand packages take 0.1 MB."""
 _LAST_LINES = 3
 _LINE_CHARACTERS = 300
-
-
-@dataclass(frozen=True)
-class Sources:
-    """Where packages come from.
-
-    Attributes:
-        wheels: Directories with wheels.
-        index: Address of a package index, or ``default`` for that which pip is set up for; ``None``
-            for none: nothing is looked for in a network.
-        common: Requirements that every environment has besides its own.
-        with_torchscale: Whether ``torchscale`` is to be a command of every environment.
-    """
-
-    wheels: tuple[Path, ...] = ()
-    index: str | None = None
-    common: tuple[str, ...] = ()
-    with_torchscale: bool = False
-
-    @property
-    def options(self) -> list[str]:
-        """Options of pip and uv."""
-        found = [f"--find-links={path.absolute()}" for path in self.wheels]
-        if self.index is None:
-            return ["--no-index", *found]
-        if self.index != "default":
-            return [f"--index-url={self.index}", *found]
-        return found
 
 
 @dataclass(frozen=True)
@@ -106,7 +75,7 @@ class _Complete(Frozen):
     """What its Python says of itself."""
     tool: str
     contents: dict[str, str]
-    """As :func:`~torchscale.features.bisect.contents.contents_of`."""
+    """As :func:`~torchscale.features.bisect.environments.contents.contents_of`."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +100,7 @@ class Builder:
     ) -> None:
         self._cache, self._sources = cache.absolute(), sources
         self._timeout_seconds = timeout_seconds
-        self._uv = installed_program("uv")
+        self._installer = Installer(self._cache, sources)
 
     def directory(self, environment: ProgramEnvironment) -> Path:
         """Where an environment is or would be: by what is in it, where it comes from, and this
@@ -194,14 +163,17 @@ class Builder:
         lines = (*environment.requirements, *self._sources.common)
         atomic_write_text(wanted, "".join(f"{line}\n" for line in lines))
         seconds = 0.0
-        steps = [*self._forgetting(misfit.changed), *self._commands(directory, wanted)]
+        steps = [
+            *self._installer.forgetting(misfit.changed),
+            *self._installer.commands(directory, wanted),
+        ]
         while steps:
             for step, command in steps:
                 disk = Disk(directory.parent)
                 done = run_bounded(
                     command,
                     timeout_seconds=self._timeout_seconds - seconds,
-                    env=self._variables(),
+                    env=self._installer.variables(),
                     cancelled=disk.watched(cancelled),
                 )
                 problem = _problem(
@@ -216,7 +188,10 @@ class Builder:
             if not misfit.changed and changed_in_cache(directory):
                 changed = packages_of(contents_of(directory, without=_COMPLETE))
                 misfit = _Misfit("uv's cache was changed", changed)
-                steps = [*self._forgetting(changed), *self._commands(directory, wanted)]
+                steps = [
+                    *self._installer.forgetting(changed),
+                    *self._installer.commands(directory, wanted),
+                ]
                 _clear(directory)
         if self._sources.with_torchscale:
             link_torchscale(self._overlay)
@@ -228,7 +203,7 @@ class Builder:
             name=directory.name,
             requirements=tuple(map(redact_text, lines)),
             python=python,
-            tool="uv" if self._uv else "pip",
+            tool=self._installer.name,
             contents=contents_of(directory, without=_COMPLETE),
         )
         # Names of packages are no secrets, whatever they are called.
@@ -278,7 +253,7 @@ class Builder:
             done = run_bounded(
                 [str(python), "-I", "-c", _SAY_WHAT],
                 timeout_seconds=_START_SECONDS,
-                env=self._variables(),
+                env=self._installer.variables(),
                 cancelled=cancelled,
             )
         except MachineError as error:
@@ -288,95 +263,6 @@ class Builder:
         if problem or not lines:
             return "", problem or f"{python} says nothing of itself"
         return lines[-1].removeprefix(f"{directory} "), ""
-
-    def _variables(self) -> dict[str, str]:
-        """The variables of a build. Without an index, nothing that pip or uv were set up with says
-        where else packages come from, and uv keeps what it unpacks below the cache."""
-        known = without_repository(_plain_environment(inherited_environment()))
-        if self._sources.index is not None:
-            return known
-        kept = {
-            name: value for name, value in known.items() if not name.startswith(("PIP_", "UV_"))
-        }
-        own = {"UV_NO_CONFIG": "1", "UV_CACHE_DIR": str(self._cache / "uv")}
-        return {**kept, **own, "PIP_CONFIG_FILE": os.devnull}
-
-    def _forgetting(self, packages: Sequence[str]) -> list[tuple[str, list[str]]]:
-        """What has uv unpack these packages again, by name."""
-        if self._uv is None or not packages:
-            return []
-        return [("uv cache clean", [self._uv, "cache", "clean", "--quiet", *packages])]
-
-    def _commands(self, directory: Path, wanted: Path) -> list[tuple[str, list[str]]]:
-        """What makes it, by name: a new environment, and what is installed in it."""
-        python = str(directory / "bin" / "python")
-        install = ["install", *self._sources.options, f"--requirement={wanted}"]
-        if self._uv is not None:
-            environment = ["venv", "--quiet", f"--python={interpreter()}", str(directory)]
-            install += [f"--python={python}", "--compile-bytecode"]
-            return [
-                ("uv venv", [self._uv, *environment]),
-                ("uv pip install", [self._uv, "pip", *install]),
-            ]
-        install += ["--quiet", "--no-input", "--disable-pip-version-check"]
-        if importlib.util.find_spec("pip") is not None:
-            return [
-                ("venv", module_command("venv", "--without-pip", str(directory))),
-                ("pip install", module_command("pip", f"--python={python}", *install)),
-            ]
-        return [
-            ("venv", module_command("venv", str(directory))),
-            ("pip install", [python, "-m", "pip", *install]),
-        ]
-
-
-def variables_of(
-    directory: Path | None, variables: Sequence[tuple[str, str]], *, in_clone: bool = False
-) -> dict[str, str]:
-    """The environment variables of a command in a built environment, or in the user's own.
-    ``in_clone``: it runs in another repository than that which variables of git may name."""
-    known: Mapping[str, str] = inherited_environment()
-    if in_clone:
-        known = without_repository(known)
-    if directory is not None:
-        known = {
-            **_plain_environment(known),
-            "PATH": os.pathsep.join([str(directory / "bin"), known.get("PATH", os.defpath)]),
-            "VIRTUAL_ENV": str(directory),
-            "PYTHONNOUSERSITE": "1",
-        }
-    return {**known, **dict(variables)}
-
-
-def foreign_python(program: str, directory: Path) -> str:
-    """Why a program would run in another Python than that of a built environment; empty where it
-    does not, or is no Python program."""
-    path = shutil.which(program, path=variables_of(directory, ())["PATH"])
-    if path is None or Path(path).absolute().is_relative_to(directory):
-        return ""
-    name = Path(path).name
-    if not name.startswith("python") and not _is_script_of_python(Path(path)):
-        return ""
-    return (
-        f"cannot be measured by {program}: {path} runs in another Python; write {name} and "
-        "have its package among the requirements (--with)"
-    )
-
-
-def _is_script_of_python(path: Path) -> bool:
-    """Whether its first line starts Python."""
-    try:
-        with path.open("rb") as file:
-            line = file.readline(_LINE_CHARACTERS)
-    except OSError:
-        return False
-    return line.startswith(b"#!") and b"python" in line
-
-
-def _plain_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Without what brings packages of the user's own environment into another one."""
-    own = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX", "PIP_USER")
-    return {name: value for name, value in variables.items() if name not in own}
 
 
 def _clear(directory: Path) -> None:

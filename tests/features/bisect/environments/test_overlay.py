@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.features.bisect.wheels import write_wheel
-from torchscale.features.bisect.builder import Builder, Sources, variables_of
 from torchscale.features.bisect.environment import ProgramEnvironment
-from torchscale.features.bisect.overlay import link_torchscale
+from torchscale.features.bisect.environments.builder import Builder
+from torchscale.features.bisect.environments.installer import Sources
+from torchscale.features.bisect.environments.overlay import link_torchscale
+from torchscale.features.bisect.environments.variables import variables_of
 
 pytestmark = pytest.mark.slow
 

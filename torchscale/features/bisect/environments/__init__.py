@@ -1,0 +1,1 @@
+"""Environments of packages, built below a cache directory."""

@@ -34,8 +34,8 @@ CEILINGS: Mapping[str, int] = {
     "export": 18_000,
     "report": 18_000,
     "history": 17_500,
-    "runs": 13_800,
-    "predict": 15_500,
+    "runs": 13_400,
+    "predict": 15_000,
     "tune": 15_500,
     "submit": 6_500,
     "autopsy": 6_000,
@@ -49,10 +49,10 @@ CEILINGS: Mapping[str, int] = {
     "feature cluster": 3_800,
     "feature bisect": 3_000,
     "feature imports": 1_900,
-    "feature machine": 3_600,
+    "feature machine": 3_800,
     "feature export": 1_300,
     "feature pytest": 500,
-    "core": 33_500,
+    "core": 33_200,
     "package": 82_500,
 }
 """Command, feature, ``core`` or ``package`` → the most code lines: 1 to 5 % above what they are, so

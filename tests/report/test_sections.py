@@ -29,9 +29,8 @@ from torchscale.report.document import Bullets, ChartGrid, Document, Headline, P
 from torchscale.report.formats.charts.axes import cut_at
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
+from torchscale.report.sections.batch_sizes import frontier_section
 from torchscale.report.sections.cost import cost_section
-from torchscale.report.sections.frontier import frontier_section
-from torchscale.report.sections.resources import telemetry_section
 from torchscale.report.sections.scaling import scaling_section
 from torchscale.report.sections.selection import (
     MAX_DETAILED,
@@ -42,6 +41,7 @@ from torchscale.report.sections.selection import (
     shown_panels,
     spread_out,
 )
+from torchscale.report.sections.telemetry import telemetry_section
 from torchscale.report.table import Table
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.nodes import LaunchNode

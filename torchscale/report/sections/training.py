@@ -8,17 +8,17 @@ from typing import Protocol
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.door import Slot
 from torchscale.report.document import Section
+from torchscale.report.sections.batch_sizes import frontier_section
 from torchscale.report.sections.compute import compute_section
 from torchscale.report.sections.cost import cost_section
 from torchscale.report.sections.diagnosis import diagnosis_section
 from torchscale.report.sections.experts import experts_section
-from torchscale.report.sections.frontier import frontier_section
 from torchscale.report.sections.lost_time import lost_time_section
 from torchscale.report.sections.over_time import over_time_section
 from torchscale.report.sections.profiles import profile_section
-from torchscale.report.sections.resources import telemetry_section
 from torchscale.report.sections.scaling import scaling_section
 from torchscale.report.sections.step_times import step_times_section
+from torchscale.report.sections.telemetry import telemetry_section
 from torchscale.report.sections.workloads import data_section
 from torchscale.schema.run.content import LaunchDetail
 

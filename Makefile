@@ -75,6 +75,7 @@ types: $(VENV)/.installed-dev
 contracts: $(VENV)/.installed-dev
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/reach.py --check
+	$(BIN)/python scripts/code_figures.py --check
 
 # Long tests come first, and tests that share a launch go to one worker (tests/conftest.py). In CI, tests that fail run
 # once more.

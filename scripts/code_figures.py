@@ -5,6 +5,7 @@ reaches.
 
     python scripts/code_figures.py                 # of this checkout
     python scripts/code_figures.py --source DIR    # of another one, such as a worktree of the version before
+    python scripts/code_figures.py --check         # fails where a bound is passed
 
 Counted are the modules under ``torchscale/``. A code line holds a token other than a comment or a
 docstring.
@@ -16,6 +17,7 @@ import argparse
 import ast
 import io
 import re
+import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,6 +33,21 @@ SIGNATURE = 60
 """Lines: a longer signature does not fit a screen together with the first lines of its body."""
 MODULE = 300
 """Lines, code and all: six screens. Of longer ones a reader looks for the place by searching."""
+_ONE_FORM = "one of the forms of signals that are to become one"
+TALL = {
+    "analysis/diagnosis/signals.py": _ONE_FORM,
+    "analysis/exchanges/steps.py": _ONE_FORM,
+    "analysis/training/signals.py": _ONE_FORM,
+    "features/bisect/search.py": "what to launch next and when it ends read the same launches",
+    "features/decide/tune/search.py": "comparing, probing and verifying share winner and budget",
+    "features/trace/analysis/signals.py": _ONE_FORM,
+    "features/watch/analysis/verdict.py": _ONE_FORM,
+    "worker/trainer.py": "set-up, passes and batches share model, optimizer and meters",
+    "worker/watch/collector.py": "one state machine of start, fork, flush and end",
+}
+"""Longer modules, and why each is one."""
+TWICE = {"ChangeExport": "a key of two published schemas"}
+"""Class names for two things, and why."""
 FEATURES = {
     "watch": r"watch",
     "hang": r"(?<!c)hang|autopsy|py_spy|rank_activity|running_job|source_loops|nccl_ras|dumps",
@@ -255,15 +272,40 @@ def _naming(modules: Sequence[Module], figure: str, others: str) -> list[Module]
     ]
 
 
-def main() -> None:
-    """Print the table."""
+def problems(root: Path) -> Iterator[str]:
+    """What passes a bound without a reason, and reasons of what no longer does."""
+    modules = read_modules(root / "torchscale")
+    tall = {str(module.path) for module in modules if len(module.text.splitlines()) > MODULE}
+    shared = set(shared_class_names(modules))
+    for what, found, reasons in (
+        (f"has over {MODULE} lines", tall, TALL),
+        ("is the name of two classes", shared, TWICE),
+    ):
+        yield from (f"{name} {what}" for name in sorted(found - reasons.keys()))
+        yield from (f"{name} is listed without need" for name in sorted(reasons.keys() - found))
+    for module in modules:
+        for one in functions(module):
+            if signature_lines(one) > SIGNATURE:
+                yield f"the signature of {one.name} has over {SIGNATURE} lines"
+
+
+def main() -> int:
+    """Print the table, or what ``--check`` finds; 1 where that is anything."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--source", type=Path, default=Path(__file__).parents[1], help="a checkout")
-    for name, value in figures(parser.parse_args().source):
+    parser.add_argument("--check", action="store_true", help="fail where a bound is passed")
+    options = parser.parse_args()
+    if options.check:
+        found = list(problems(options.source))
+        for problem in found:
+            print(f"{problem} (scripts/code_figures.py)", file=sys.stderr)  # noqa: T201
+        return int(bool(found))
+    for name, value in figures(options.source):
         print(f"{name:<48} {value}")  # noqa: T201 - the table
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

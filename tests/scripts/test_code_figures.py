@@ -99,3 +99,17 @@ def test_a_class_name_for_two_things_is_named(script: ModuleType, checkout: Path
         source = "class Cause:\n    pass\n\n\nclass _Own:\n    pass\n"
         (checkout / "torchscale" / "analysis" / f"{name}.py").write_text(source)
     assert dict(script.figures(checkout))["class names for two things"] == "1 Cause"
+
+
+def test_what_passes_a_bound_needs_a_reason_and_no_other_is_listed(
+    script: ModuleType, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "TALL", {"analysis/listed.py": "one table", "gone.py": "it was"})
+    monkeypatch.setattr(script, "TWICE", {})
+    for name in ("listed", "long"):
+        source = f"class {name.title()}:\n    pass\n" + "# a comment\n" * 300
+        (checkout / "torchscale" / "analysis" / f"{name}.py").write_text(source)
+    assert list(script.problems(checkout)) == [
+        "analysis/long.py has over 300 lines",
+        "gone.py is listed without need",
+    ]

@@ -12,8 +12,9 @@ from torchscale.report.kinds import report_kind
 from torchscale.report.sections.first_screen.headline import headline
 from torchscale.report.text.figures import (
     STEP_MEAN,
-    THROUGHPUT,
+    Quantity,
     efficiency_value,
+    rates,
     state_value,
 )
 from torchscale.report.text.labels import identity_values
@@ -22,7 +23,6 @@ from torchscale.util.words import plural
 
 _MOST_ROWS = 20
 """Maximum number of rows of a run: about a screen. Frames have all."""
-_FIGURES = (THROUGHPUT, STEP_MEAN)
 
 
 def runs_html(runs: Mapping[str, RunSummary]) -> str:
@@ -39,13 +39,14 @@ def _run(name: str, summary: RunSummary) -> str:
 
 
 def _table(summary: RunSummary) -> str:
+    figures = (*rates(summary.measured), STEP_MEAN)
     columns = (
         *identity_columns(summary),
         Column("state"),
-        *(figure.column for figure in _FIGURES),
+        *(figure.column for figure in figures),
         Column("efficiency", True),
     )
-    rows = tuple(_values(cell) for cell in summary.cells[:_MOST_ROWS])
+    rows = tuple(_values(cell, figures) for cell in summary.cells[:_MOST_ROWS])
     table = Table("cells", columns, rows).compact()
     head = _row("th", [column.title for column in table.columns])
     body = "".join(_row("td", [value.text for value in row]) for row in table.rows)
@@ -53,9 +54,9 @@ def _table(summary: RunSummary) -> str:
     return f"<table>{caption}<thead>{head}</thead><tbody>{body}</tbody></table>"
 
 
-def _values(cell: TrainingSummary) -> tuple[TableValue, ...]:
-    figures = (figure.of(cell) for figure in _FIGURES)
-    return (*identity_values(cell.cell), state_value(cell), *figures, efficiency_value(cell))
+def _values(cell: TrainingSummary, figures: Sequence[Quantity]) -> tuple[TableValue, ...]:
+    values = (figure.of(cell) for figure in figures)
+    return (*identity_values(cell.cell), state_value(cell), *values, efficiency_value(cell))
 
 
 def _row(tag: str, texts: Sequence[str]) -> str:

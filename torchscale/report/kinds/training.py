@@ -10,7 +10,7 @@ from torchscale.report.figures.figure import Figure
 from torchscale.report.figures.training import training_figures
 from torchscale.report.formats.columns import ColumnValue, cell_row
 from torchscale.report.text.figures import throughput_text
-from torchscale.report.text.labels import batch_label
+from torchscale.report.text.labels import batch_label, model_label
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import CellRun
@@ -28,7 +28,7 @@ def launch_label(cell: TrainingCell, devices: str, launch: int, repeats: int) ->
         parts += [*only_if(label != "ddp", label), *cell.settings]
     if repeats > 1:
         parts.append(f"launch {launch + 1} of {repeats}")
-    return ", ".join([cell.title, devices, *parts])
+    return ", ".join([model_label(cell), devices, *parts])
 
 
 def outcome(summary: TrainingSummary, record: LaunchRecord | None = None) -> str:

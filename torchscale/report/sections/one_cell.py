@@ -17,12 +17,12 @@ from torchscale.report.text.figures import (
     PHASES,
     QUANTILES,
     STEP_MEAN,
-    THROUGHPUT,
     THROUGHPUT_PER_DEVICE,
     TOKENS,
     UTILIZATION,
     efficiency_value,
     memory_quantity,
+    rates,
     state_value,
 )
 from torchscale.report.text.findings import finding_text
@@ -68,7 +68,7 @@ def _training_rows(summary: RunSummary, training: TrainingSummary) -> _Rows:
     else:
         findings = ()
     quantities = (
-        THROUGHPUT,
+        *rates([training]),
         THROUGHPUT_PER_DEVICE,
         TOKENS,
         PADDING,

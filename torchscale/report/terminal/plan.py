@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from torchscale.analysis.summary.scripts import differing_arguments
 from torchscale.plan.duration import CellProgress, DurationEstimate
 from torchscale.plan.expand import Plan
 from torchscale.plan.kinds import plan_kind
 from torchscale.plan.memory import Forecast
-from torchscale.report.document import Tone, only_if
+from torchscale.report.document import Tone, only_if, shortened
 from torchscale.report.formats.console_text import STYLES
-from torchscale.schema.cells.kinds import training_workload
+from torchscale.schema.cells.kinds import of_kind, training_workload
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.util.units import format_bytes, format_coarse_seconds
 from torchscale.util.words import by_count, plural
@@ -53,6 +55,7 @@ def print_plan(
     table.add_column("tensor memory", justify="right")
     table.add_column("action")
     reasons: dict[str, str] = {}
+    apart = differing_arguments(of_kind((entry.cell for entry in plan.cells), TrainingCell))
     of_cell = {item.cell.id: item for item in progress}
     for number, entry in enumerate(plan.cells, start=1):
         peak = forecast.peak_bytes(entry.cell)
@@ -61,7 +64,11 @@ def print_plan(
             memory = format_bytes(peak)
         action = _action(entry, of_cell.get(entry.cell.id), forecast, reasons)
         table.add_row(
-            str(number), *_row(entry), memory, action, style="dim" if entry.skip_reason else None
+            str(number),
+            *_row(entry, apart),
+            memory,
+            action,
+            style="dim" if entry.skip_reason else None,
         )
     console.print(table)
     for reason, mark in reasons.items():
@@ -148,9 +155,10 @@ def _time_lines(progress: Sequence[CellProgress], estimate: DurationEstimate) ->
     return lines
 
 
-def _row(entry: PlannedCell) -> tuple[str, ...]:
+def _row(entry: PlannedCell, apart: Mapping[str, str]) -> tuple[str, ...]:
     row = plan_kind(entry.cell.kind).table_row(entry.cell)
-    return escape(row.name), row.batch, row.devices, row.precision, escape(row.strategy)
+    name = shortened(f"{row.name} {apart.get(entry.cell.id, '')}".rstrip())
+    return escape(name), row.batch, row.devices, row.precision, escape(row.strategy)
 
 
 def _action(

@@ -8,7 +8,7 @@ definitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -157,6 +157,15 @@ THROUGHPUT = Quantity(
     higher_is_better=True,
     csv="samples_per_second",
     panel="Throughput, with its 95 % interval",
+)
+STEP_RATE = Quantity(
+    "steps/s",
+    "1 ÷ mean step, of scripts whose samples are not known; its interval is that of the mean step, "
+    "inverted",
+    _measured(lambda figures: 1 / figures.step_mean),
+    format_rate,
+    _measured(lambda figures: figures.rate_interval(1 / figures.step_mean)),
+    format_rate,
 )
 THROUGHPUT_PER_DEVICE = Quantity(
     "per device",
@@ -325,6 +334,7 @@ QUANTILES = (STEP_P50, STEP_P95, STEP_P99, STEP_MAXIMUM)
 PHASES = (DATA_WAIT, FORWARD, BACKWARD, EXPOSED_SYNC, OPTIMIZER)
 DEFINED = (
     THROUGHPUT,
+    STEP_RATE,
     THROUGHPUT_PER_DEVICE,
     TOKENS,
     PADDING,
@@ -464,9 +474,20 @@ def launches_label(summary: TrainingSummary) -> str:
 def samples_text(summary: TrainingSummary) -> str:
     """``1,450 samples/s (1,440 to 1,460)``; ``12.5 steps/s`` where samples are not known."""
     if summary.figures is not None and summary.figures.samples_per_second is None:
-        return f"{format_rate(1 / summary.figures.step_mean)} steps/s"
+        return f"{STEP_RATE.value_text(summary)} steps/s"
     rate = f"{THROUGHPUT.value_text(summary)} samples/s"
     return with_interval(rate, THROUGHPUT.interval_text(summary))
+
+
+def rates(cells: Sequence[TrainingSummary]) -> tuple[Quantity, ...]:
+    """Samples/s, and steps/s where the samples of a cell are not known; the one alone where the
+    other has no value."""
+    known = [cell.figures.samples_per_second is not None for cell in cells if cell.figures]
+    if all(known):
+        return (THROUGHPUT,)
+    if any(known):
+        return THROUGHPUT, STEP_RATE
+    return (STEP_RATE,)
 
 
 def throughput_text(summary: TrainingSummary) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torchscale.features.compare.analysis.compare import LEVEL
 from torchscale.features.compare.analysis.matching import SideDifference
 from torchscale.features.compare.analysis.pair import MIN_LAUNCHES, Pair
-from torchscale.features.compare.text.comparison import BRACKETS
+from torchscale.features.compare.text.comparison import BRACKETS, table_names
 from torchscale.features.compare.text.verdict import format_session_noise
 from torchscale.report.document import (
     DASH,
@@ -38,7 +38,7 @@ def differences_section(
             "differences",
             (Paragraph("Machines, software and settings are the same."),),
         )
-    columns = (Column("property"), *(Column(shortened(name), prose=True) for name in names))
+    columns = (Column("property"), *(Column(name, prose=True) for name in table_names(names)))
     rows = tuple(
         (
             TableValue(shortened(one.what), None, caution_where(one.forbids)),

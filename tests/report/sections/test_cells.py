@@ -77,6 +77,7 @@ def test_scripts_whose_samples_are_unknown_have_steps_a_second_and_their_argumen
         assert names == ["train.py", "train.py --lr 0.1"], anchor
         rates = [row[titles.index("steps/s")].text for row in table.rows]
         assert rates == [STEP_RATE.of(cell).text for cell in summary.cells]
+    assert document.overview is not None
     assert "train.py --lr 0.1 " in document.overview.headline.text
     mixed = table_of(build_document(scripts_run(samples_known=True)), "cells")
     assert {"samples/s", "steps/s"} <= {column.title for column in mixed.columns}

@@ -21,7 +21,13 @@ from torchscale.features.compare.analysis.pair import BLIND, MIN_LAUNCHES, Pair,
 from torchscale.features.compare.baseline_files import BASELINES, find_baseline
 from torchscale.features.compare.export import comparison_json
 from torchscale.features.compare.history.baselines import Against, earlier_side, named_side
-from torchscale.features.compare.inputs import Side, load_sides, load_source, meant_source
+from torchscale.features.compare.inputs import (
+    Side,
+    load_sides,
+    load_source,
+    meant_source,
+    told_apart,
+)
 from torchscale.features.compare.recordings import compare_cells
 from torchscale.features.compare.sections.document import ComparisonReport, comparison_document
 from torchscale.features.compare.text.result import METRIC_LABELS
@@ -122,7 +128,7 @@ def compare_sources(
         for place in order
         if place not in chosen
     ]
-    sides = [named[place].results for place in chosen]
+    sides = told_apart([named[place].results for place in chosen])
     if len(sides) < 2:
         raise UsageError(_too_few(sources, sides, left_out), hint=_TWO_RUNS)
     comparison = _compared(

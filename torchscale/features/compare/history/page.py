@@ -232,15 +232,20 @@ def _series_section(report: HistoryReport) -> Section:
         ColumnOf("since (UTC)", _since),
         ColumnOf("last change", lambda one: _change_value(one.newest_change), numeric=True),
         ColumnOf("runs", lambda one: len(one.counted), "{:,}".format),
-        ColumnOf("left out", _left_out, optional=True),
+        ColumnOf("left out", _left_out, optional=True, shown=any(map(_reasons, report.trends))),
     )
     table = table_of("All series", columns, report.trends, searchable=True)
     return Section("Series", "series", (table.compact(),))
 
 
+def _reasons(trend: Trend) -> Counter[str]:
+    """Why runs do not count, each with their number."""
+    return Counter(point.left_out for point in trend.points if point.left_out)
+
+
 def _left_out(trend: Trend) -> TableValue:
     """``3 runs: 2 contended and 1 crashed``; a dash where every run counts."""
-    reasons = Counter(point.left_out for point in trend.points if point.left_out)
+    reasons = _reasons(trend)
     if not reasons:
         return DASH
     count = sum(reasons.values())

@@ -38,6 +38,7 @@ from torchscale.report.formats.html import render_html
 from torchscale.report.formats.machine_export import ceilings_json
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.report_export import summary_json
+from torchscale.report.sections.first_screen.status import statuses
 from torchscale.report.table import Table
 from torchscale.schema.cells.checkpoint import (
     AsyncSaveSample,
@@ -460,6 +461,40 @@ def test_what_others_disturbed_is_marked_everywhere_and_is_no_headline(
     points = exported[0]["figures"]["curves"][0]["points"]
     assert [one["flags"] for one in points] == [[], [], [], ["contended"], ["contended"]]
     assert hardware_outcome(summary.hardware[0]).endswith("  warning: contended")
+
+
+def test_a_dtype_a_warning_and_a_missing_verdict_are_said_once(
+    summary: RunSummary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captions = [
+        block.caption
+        for section in build_document(summary).sections
+        if section.anchor == "collectives"
+        for block in section.blocks
+        if isinstance(block, Table)
+    ]
+    assert any(caption.startswith("Bus bandwidth by size, 2 ranks") for caption in captions)
+    assert all(caption.count("fp32") == 1 for caption in captions), captions
+    (link,) = [row for row in statuses(only_machine(summary), ()) if row.question == "Link?"]
+    assert (link.answer, link.text.partition(" ")[0]) == ("not judged", "what")
+    (sweep,) = summary.collectives
+    assert sweep.figures is not None
+    flagged = [
+        replace(curve, points=tuple(replace(one, flags=("contended",)) for one in curve.points))
+        for curve in sweep.figures.curves
+    ]
+    figures = replace(sweep.figures, curves=tuple(flagged))
+    shown = render_markdown(
+        build_document(
+            replace(summary, in_plan_order=(replace(sweep, figures=figures),), problems=())
+        )
+    )
+    assert shown.count("every size contended") == 1
+    assert "contended (other processes took" in shown
+
+
+def only_machine(summary: RunSummary) -> RunSummary:
+    return replace(summary, in_plan_order=summary.machine)
 
 
 def test_a_flag_names_the_dtype_where_there_are_several(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,9 @@ from torchscale.errors import ExitCode, UsageError
 from torchscale.features.compare.analysis.compare import compare
 from torchscale.features.compare.compare import Rules, compare_sources
 from torchscale.features.compare.gate import Gate, gate
+from torchscale.features.compare.inputs import told_apart
 from torchscale.features.compare.sections.document import ComparisonReport
+from torchscale.features.compare.text.comparison import comparison_label
 from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.training import TrainingCell
@@ -51,6 +53,19 @@ def judged(
         side(*before, name="before"), side(*after, name="after"), accept_flags=accept_flags
     )
     return gate(ComparisonReport((pair,), (), ("before", "after"), metrics), fail_on, **allowed)
+
+
+def test_scripts_of_one_name_are_told_apart_over_both_sides() -> None:
+    plain, other = cells(
+        models=[{"script": "train.py"}, {"script": "train.py --lr 0.1"}], gpu_counts=[1]
+    )
+    before, after = told_apart([side(result(plain)), side(result(plain), result(other))])
+    pair = compare(before, after)
+    assert [comparison_label(cell).partition(",")[0] for cell in pair.cells] == [
+        "train.py",
+        "train.py --lr 0.1",
+    ]
+    assert before.model_dump() == side(result(plain)).model_dump(), "files are as they were"
 
 
 def failed(found: Gate) -> str:

@@ -4,6 +4,7 @@ their options below."""
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pypdf
 import pytest
@@ -14,6 +15,7 @@ from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_build import mixed_run
 from tests.report.test_sections import many_cells
 from torchscale.analysis.summary.run import RunSummary, summarize
+from torchscale.analysis.training.summary import Figures
 from torchscale.report.build import build_document
 from torchscale.report.document import Bullets, Document
 from torchscale.report.formats.html import render_html
@@ -21,6 +23,8 @@ from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.formats.pdf import render_pdf
 from torchscale.report.sections.cells import MAX_FIRST_ROWS
 from torchscale.report.table import Table
+from torchscale.report.text.figures import STEP_RATE
+from torchscale.schema.state import State
 
 VARIANTS = [
     {
@@ -43,6 +47,41 @@ def table_of(document: Document, anchor: str) -> Table:
 def variants_run() -> RunSummary:
     plan = cells(models=VARIANTS)
     return summarize(run({cell.id: [launch_record(cell)] for cell in plan}, models=VARIANTS))
+
+
+def scripts_run(*, samples_known: bool) -> RunSummary:
+    """Two scripts of one name with the figures of other cells."""
+    figures = [replace(one, samples_per_second=None) for one in measured_figures()]
+    if samples_known:
+        figures[0] = measured_figures()[0]
+    scripts = [{"script": "train.py --data d"}, {"script": "train.py --data d --lr 0.1"}]
+    planned = summarize(run({}, models=scripts, gpu_counts=[2]))
+    measured = [
+        replace(cell, state=State.OK, figures=of_cell)
+        for cell, of_cell in zip(planned.cells, figures, strict=True)
+    ]
+    return replace(planned, in_plan_order=tuple(measured))
+
+
+def measured_figures() -> list[Figures]:
+    return [cell.figures for cell in summarize(run()).cells if cell.figures is not None]
+
+
+def test_scripts_whose_samples_are_unknown_have_steps_a_second_and_their_arguments() -> None:
+    summary = scripts_run(samples_known=False)
+    document = build_document(summary)
+    for anchor in ("cells", "throughput"):
+        table = table_of(document, anchor).compact()
+        titles = [column.title for column in table.columns]
+        assert "steps/s" in titles and "samples/s" not in titles, anchor
+        names = [row[titles.index("model")].text for row in table.rows]
+        assert names == ["train.py", "train.py --lr 0.1"], anchor
+        rates = [row[titles.index("steps/s")].text for row in table.rows]
+        assert rates == [STEP_RATE.of(cell).text for cell in summary.cells]
+    assert document.overview is not None
+    assert "train.py --lr 0.1 " in document.overview.headline.text
+    mixed = table_of(build_document(scripts_run(samples_known=True)), "cells")
+    assert {"samples/s", "steps/s"} <= {column.title for column in mixed.columns}
 
 
 def test_speed_and_efficiency_are_in_one_row_of_a_page() -> None:

@@ -65,6 +65,19 @@ def test_a_cell_of_the_machine_has_its_main_figures_or_the_reason(kind: str) -> 
         assert ("reason" in rows) is (machine_cell.state is not State.OK)
 
 
+def test_a_word_without_room_stands_below_its_name_alone() -> None:
+    console = Console(file=io.StringIO(), width=40, color_system=None)
+    print_pairs([("cell", "x" * 33), ("exposed", "1.00 ms"), ("finding", "a word " * 8)], console)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == [
+        "cell",
+        f"  {'x' * 33}",
+        "exposed  1.00 ms",
+        "finding  a word a word a word a word a",
+        "         word a word a word a word",
+    ]
+
+
 def test_it_is_printed_with_names_on_the_left() -> None:
     console = Console(file=io.StringIO(), width=80, color_system=None)
     print_pairs(cell_rows(summary(), two_ranks()), console)

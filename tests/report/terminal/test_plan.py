@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
+import pytest
 from rich.console import Console
 
 from tests.factories import experiment, machine
@@ -71,12 +73,28 @@ def test_a_plan_tells_what_runs_what_may_not_fit_and_how_long_it_takes(tmp_path:
     )
 
 
-def printed(progress: list[CellProgress], tmp_path: Path) -> str:
-    config = experiment(gpu_counts=[1], batch_sizes=[8, 16])
+@pytest.mark.parametrize("width", [60, 80])
+def test_nothing_in_a_plan_is_cut_and_no_unit_leaves_its_number(width: int, tmp_path: Path) -> None:
+    models = ["tiny-decoder", {"script": "train.py --lr 0.1"}, {"script": "train.py --lr 1"}]
+    text = printed([], tmp_path, width, predicted(105 << 10), models=models)
+    assert "…" not in text
+    assert all(len(line) <= width for line in text.partition("\n\n")[0].splitlines())
+    assert all(word in text for word in ("devices", "memory", "train.py --lr 0.1", "105 KiB"))
+
+
+def printed(
+    progress: list[CellProgress],
+    tmp_path: Path,
+    width: int = 120,
+    memory: PredictedMemory | None = None,
+    **content: Any,
+) -> str:
+    config = experiment(**{"gpu_counts": [1], "batch_sizes": [8, 16], **content})
     plan = make_plan(config, machine())
-    console = Console(file=io.StringIO(), width=120, color_system=None)
+    console = Console(file=io.StringIO(), width=width, color_system=None)
     estimate = estimate_seconds(progress, config.benchmark, 1800.0, plan)
-    forecast = Forecast({}, None, shared=True)
+    known = {cell.id: memory for cell in plan.training if memory is not None}
+    forecast = Forecast(known, None, shared=True)
     print_plan(
         plan,
         console,

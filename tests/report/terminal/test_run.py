@@ -57,6 +57,17 @@ def test_a_narrow_terminal_has_intervals_below_and_cuts_nothing(summary: RunSumm
     assert "(9 to 280 %)" in table[place + 1]
 
 
+def test_what_warnings_mean_and_remarks_are_one_list() -> None:
+    plan = cells()
+    summary = summarize(run({cell.id: [drifting(cell, 0.01)] for cell in plan}))
+    lines = printed(summary, 200)
+    items = [number for number, line in enumerate(lines) if line.startswith("- ")]
+    explained = [number for number in items if lines[number].startswith("- drifting: ")]
+    remarks = [number for number in items if lines[number].startswith("- An efficiency with *")]
+    assert explained and remarks
+    assert "" not in lines[explained[0] : remarks[0]]
+
+
 def test_a_wide_one_has_them_beside(summary: RunSummary) -> None:
     (row,) = [
         line for line in printed(summary, 140) if line.startswith("tiny") and "50.0 %" in line

@@ -75,6 +75,22 @@ def test_without_a_traceback_the_log_is_quoted() -> None:
     assert failure_excerpt(record()) == ()
 
 
+def test_of_a_log_the_failing_ranks_end_is_quoted_and_not_torchruns() -> None:
+    banner = "\n".join(["Root Cause:", *["  time : now"] * 9])
+    logs = f"rank 0:\nlost my peer\n\nrank 1:\nepoch 3\n\n{TRACEBACK}\n\nrank 2:\nlost my peer"
+    excerpt = failure_excerpt(record(log_tail=f"{logs}\n\ntorchrun:\n{banner}"))
+    assert excerpt[-4:-1] == (
+        '  File "/home/me/data.py", line 7, in check',
+        '    raise ValueError("bad sample 17")',
+        "ValueError: bad sample 17",
+    )
+    assert excerpt[-1].endswith("rank-1.stderr.log")
+    assert not any("peer" in line or "time" in line for line in excerpt)
+    silent = failure_excerpt(record(log_tail=f"rank 0:\nlost my peer\n\ntorchrun:\n{banner}"))
+    assert (silent[0], silent[1][-17:]) == ("lost my peer", "rank-0.stderr.log")
+    assert failure_excerpt(record(log_tail=f"torchrun:\n{banner}"))[0] == "  time : now"
+
+
 def test_a_hang_shows_what_its_verdict_rests_on() -> None:
     verdict = explain_hang([waiting(0), rank(1, looped(19), IN_OWN_CODE)])
     hung = failed_record(cells()[1], State.TIMEOUT, "no progress for 9 s").model_copy(

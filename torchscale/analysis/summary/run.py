@@ -22,6 +22,7 @@ from torchscale.analysis.summary.machine import (
     hardware_for,
 )
 from torchscale.analysis.summary.physics import impossible
+from torchscale.analysis.summary.scripts import differing_arguments
 from torchscale.analysis.training.decomposition import decompose
 from torchscale.analysis.training.roofline import MeanStepTimes, compute_figures, find_peak
 from torchscale.analysis.training.scaling import efficiencies
@@ -137,9 +138,11 @@ def assemble(
     ]
     efficiency_of, decompositions = efficiencies(measured), _decompositions(cells)
     sessions = experiment.sessions
+    apart = differing_arguments(cell.cell for cell in cells)
     completed = {
         cell.cell.id: replace(
             cell,
+            cell=cell.cell.told_apart(apart.get(cell.cell.id, "")),
             efficiency=efficiency_of.get(cell.cell.id),
             decomposition=decompositions.get(cell.cell.id),
             compute=_compute(cell, hardware, experiment.config.hardware),

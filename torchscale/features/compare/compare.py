@@ -19,7 +19,13 @@ from torchscale.features.compare.analysis.matching import workload_key
 from torchscale.features.compare.baseline_files import BASELINES, find_baseline
 from torchscale.features.compare.export import comparison_json
 from torchscale.features.compare.history.baselines import Against, earlier_side, named_side
-from torchscale.features.compare.inputs import Side, load_sides, load_source, meant_source
+from torchscale.features.compare.inputs import (
+    Side,
+    load_sides,
+    load_source,
+    meant_source,
+    told_apart,
+)
 from torchscale.features.compare.recordings import compare_cells
 from torchscale.features.compare.sections.document import ComparisonReport, comparison_document
 from torchscale.features.compare.sides import (
@@ -118,7 +124,7 @@ def compare_sources(
         for place in order
         if place not in chosen
     ]
-    sides = [named[place].results for place in chosen]
+    sides = told_apart([named[place].results for place in chosen])
     if len(sides) < 2:
         raise UsageError(too_few(sources, sides, left_out), hint=_TWO_RUNS)
     comparison = _compared(

@@ -9,15 +9,17 @@ from pathlib import Path
 from pydantic_core import from_json
 
 from torchscale.analysis.summary.result_set import result_set, single_result
+from torchscale.analysis.summary.scripts import differing_arguments
 from torchscale.errors import StoreError, UsageError
 from torchscale.features.compare.baseline_files import BASELINES, find_baseline, read_baseline
 from torchscale.read.folders import run_by_name
 from torchscale.results.reader import read_summary
-from torchscale.schema.cells.kinds import AnyCell
+from torchscale.schema.cells.kinds import AnyCell, as_kind
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.experiment_file import PlannedCell
-from torchscale.schema.run.result_set import ResultSet
+from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.store.cell_files import read_cell
 from torchscale.store.json_files import DamagedFileError, UnreadableFileError, read_model
 from torchscale.util.files import read_bounded
@@ -61,6 +63,23 @@ def load_sides(sources: Sequence[str], baselines: Path = BASELINES) -> tuple[lis
                 left_out.append(f"Left out: {error.message}.")
         sides += sorted(found, key=lambda side: side.results.created_at)
     return sides, left_out
+
+
+def told_apart(sides: Sequence[ResultSet]) -> list[ResultSet]:
+    """The sides with scripts of one name told apart by the arguments in which those of any side
+    differ, so that a cell has one name on all of them."""
+    trained = [as_kind(one.cell, TrainingCell) for side in sides for one in side.cells]
+    apart = differing_arguments(cell for cell in trained if cell is not None)
+
+    def named(one: ResultCell) -> ResultCell:
+        cell = as_kind(one.cell, TrainingCell)
+        if cell is None or cell.script is None:
+            return one
+        return one.model_copy(update={"cell": cell.told_apart(apart.get(cell.id, ""))})
+
+    return [
+        side.model_copy(update={"cells": tuple(named(one) for one in side.cells)}) for side in sides
+    ]
 
 
 def runs_in(directory: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from rich.cells import cell_len
 from rich.console import Console
 
 from torchscale.report.document import (
@@ -20,7 +21,14 @@ from torchscale.report.document import (
     Section,
 )
 from torchscale.report.formats.console_table import TableOnConsole
-from torchscale.report.formats.console_text import STYLES, say, verbatim
+from torchscale.report.formats.console_text import (
+    STYLES,
+    plain_text,
+    say,
+    verbatim,
+    words_of,
+    wrapped,
+)
 from torchscale.report.table import Column, Table
 from torchscale.report.values import TableValue, Tone
 
@@ -71,9 +79,24 @@ def print_blocks(blocks: Iterable[Block], console: Console, *, rows: int | None 
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]], console: Console) -> None:
-    """Print names, and beside each what it stands for."""
-    rows = tuple((TableValue(name), TableValue(text)) for name, text in pairs)
-    print_blocks([Table("", (Column(""), Column("", prose=True)), rows)], console)
+    """Print names, and beside each what it stands for: below it where a word has no room there."""
+    plain = [
+        (plain_text(name, console), plain_text(" ".join(text.split()), console))
+        for name, text in pairs
+    ]
+    width = max((cell_len(name) for name, _ in plain), default=0) + 2
+    if 2 * width > console.width:
+        rows = tuple((TableValue(name), TableValue(text)) for name, text in plain)
+        print_blocks([Table("", (Column(""), Column("", prose=True)), rows)], console)
+        return
+    for name, text in plain:
+        words, first, indent = words_of(text), name + " " * (width - cell_len(name)), width
+        if max(map(cell_len, words)) > console.width - width:
+            verbatim(console, name)
+            first, indent = "  ", 2
+        for line in wrapped(words, console.width - indent):
+            verbatim(console, f"{first}{line}".rstrip())
+            first = " " * indent
 
 
 def print_line(text: str, console: Console, tone: Tone = Tone.PLAIN) -> None:

@@ -10,16 +10,16 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.first_screen.headline import headline
 from torchscale.report.table import Column, Table
-from torchscale.report.text.cell_values import efficiency_value, state_value
-from torchscale.report.text.figures import STEP_MEAN, THROUGHPUT
+from torchscale.report.text.cell_values import efficiency_value, rates, state_value
+from torchscale.report.text.figures import STEP_MEAN
 from torchscale.report.text.labels import identity_values
+from torchscale.report.text.quantity import Quantity
 from torchscale.report.text.run_labels import identity_columns
 from torchscale.report.values import TableValue, shortened
 from torchscale.util.words import plural
 
 _MOST_ROWS = 20
 """Maximum number of rows of a run: about a screen. Frames have all."""
-_FIGURES = (THROUGHPUT, STEP_MEAN)
 
 
 def runs_html(runs: Mapping[str, RunSummary]) -> str:
@@ -36,13 +36,14 @@ def _run(name: str, summary: RunSummary) -> str:
 
 
 def _table(summary: RunSummary) -> str:
+    figures = (*rates(summary.measured), STEP_MEAN)
     columns = (
         *identity_columns(summary),
         Column("state"),
-        *(figure.column for figure in _FIGURES),
+        *(figure.column for figure in figures),
         Column("efficiency", True),
     )
-    rows = tuple(_values(cell) for cell in summary.cells[:_MOST_ROWS])
+    rows = tuple(_values(cell, figures) for cell in summary.cells[:_MOST_ROWS])
     table = Table("cells", columns, rows).compact()
     head = _row("th", [column.title for column in table.columns])
     body = "".join(_row("td", [value.text for value in row]) for row in table.rows)
@@ -50,9 +51,9 @@ def _table(summary: RunSummary) -> str:
     return f"<table>{caption}<thead>{head}</thead><tbody>{body}</tbody></table>"
 
 
-def _values(cell: TrainingSummary) -> tuple[TableValue, ...]:
-    figures = (figure.of(cell) for figure in _FIGURES)
-    return (*identity_values(cell.cell), state_value(cell), *figures, efficiency_value(cell))
+def _values(cell: TrainingSummary, figures: Sequence[Quantity]) -> tuple[TableValue, ...]:
+    values = (figure.of(cell) for figure in figures)
+    return (*identity_values(cell.cell), state_value(cell), *values, efficiency_value(cell))
 
 
 def _row(tag: str, texts: Sequence[str]) -> str:

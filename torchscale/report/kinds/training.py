@@ -9,7 +9,7 @@ from torchscale.report.figures.figure import Figure
 from torchscale.report.figures.training import training_figures
 from torchscale.report.formats.columns import ColumnValue, cell_row
 from torchscale.report.text.cell_values import throughput_text
-from torchscale.report.text.labels import batch_label
+from torchscale.report.text.labels import batch_label, model_label
 from torchscale.report.values import only_if
 from torchscale.schema.cells.kinds import of_kind
 from torchscale.schema.cells.training import TrainingCell
@@ -29,7 +29,7 @@ def launch_label(cell: TrainingCell, devices: str, launch: int, repeats: int) ->
         parts += [*only_if(label != "ddp", label), *cell.settings]
     if repeats > 1:
         parts.append(f"launch {launch + 1} of {repeats}")
-    return ", ".join([cell.title, devices, *parts])
+    return ", ".join([model_label(cell), devices, *parts])
 
 
 def outcome(summary: TrainingSummary, record: LaunchRecord | None = None) -> str:

@@ -13,16 +13,11 @@ from torchscale.report.table import ColumnOf, Table, table_of
 from torchscale.report.text.cell_values import (
     efficiency_value,
     memory_quantity,
+    rates,
     state_tone,
     state_value,
 )
-from torchscale.report.text.figures import (
-    PADDING,
-    STEP_MEAN,
-    THROUGHPUT,
-    THROUGHPUT_PER_DEVICE,
-    TOKENS,
-)
+from torchscale.report.text.figures import PADDING, STEP_MEAN, THROUGHPUT_PER_DEVICE, TOKENS
 from torchscale.report.text.labels import variants
 from torchscale.report.text.measurement import flag_text
 from torchscale.report.text.run_labels import identity_of
@@ -70,7 +65,7 @@ def throughput_section(summary: RunSummary) -> Section:
     """What else there is of speed: per device, in tokens, as a mean step."""
     has_padding = any(PADDING.value(cell) is not None for cell in summary.measured)
     figures = (
-        THROUGHPUT,
+        *rates(summary.measured),
         THROUGHPUT_PER_DEVICE,
         TOKENS,
         *only_if(has_padding, PADDING),
@@ -78,13 +73,13 @@ def throughput_section(summary: RunSummary) -> Section:
     )
     if not summary.measured:
         return Section("Throughput", "throughput", ())
-    rates = [
+    per_device = [
         rate
         for cell in summary.measured
         if cell.figures is not None
         and (rate := cell.figures.samples_per_second_per_device) is not None
     ]
-    key = f"{format_range(rates, format_rate)} samples/s per device" if rates else ""
+    key = f"{format_range(per_device, format_rate)} samples/s per device" if per_device else ""
     table = table_of(
         "Throughput",
         [quantity.shown for quantity in figures],
@@ -99,7 +94,7 @@ def _cells_table(
 ) -> Table:
     columns: tuple[ColumnOf[TrainingSummary], ...] = (
         ColumnOf("state", state_value, optional=True),
-        THROUGHPUT.shown,
+        *(rate.shown for rate in rates(cells)),
         ColumnOf("efficiency", efficiency_value, numeric=True),
         memory_quantity(summary).shown,
         ColumnOf("reason or warnings", _remark, prose=True),

@@ -7,7 +7,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.config.strategy import strategy_label
 from torchscale.report.kinds import report_kind
-from torchscale.report.text.cell_values import efficiency_value, memory_quantity, state_value
+from torchscale.report.text.cell_values import efficiency_value, memory_quantity, rates, state_value
 from torchscale.report.text.figures import (
     COMPILING,
     COMPUTE,
@@ -16,7 +16,6 @@ from torchscale.report.text.figures import (
     PHASES,
     QUANTILES,
     STEP_MEAN,
-    THROUGHPUT,
     THROUGHPUT_PER_DEVICE,
     TOKENS,
     UTILIZATION,
@@ -66,7 +65,7 @@ def _training_rows(summary: RunSummary, training: TrainingSummary) -> _Rows:
     else:
         findings = ()
     quantities = (
-        THROUGHPUT,
+        *rates([training]),
         THROUGHPUT_PER_DEVICE,
         TOKENS,
         PADDING,

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from torchscale.analysis.summary.scripts import differing_arguments
 from torchscale.plan.duration import CellProgress, DurationEstimate
 from torchscale.plan.expand import Plan
 from torchscale.plan.kinds import plan_kind
 from torchscale.plan.memory import Forecast
-from torchscale.report.formats.console_text import STYLES
-from torchscale.report.values import Tone, only_if
-from torchscale.schema.cells.kinds import training_workload
+from torchscale.report.formats.console_table import TableOnConsole
+from torchscale.report.formats.console_text import STYLES, say
+from torchscale.report.table import Column, Table
+from torchscale.report.values import TableValue, Tone, only_if, shortened
+from torchscale.schema.cells.kinds import of_kind, training_workload
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.util.units import format_bytes, format_coarse_seconds
 from torchscale.util.words import by_count, plural
+
+_COLUMNS = (
+    Column("#", True, identifies=True),
+    Column("model", identifies=True),
+    Column("batch", True),
+    Column("devices", True),
+    Column("precision"),
+    Column("strategy"),
+    Column("tensor memory", True),
+    Column("action"),
+)
 
 
 def print_plan(
@@ -43,40 +56,35 @@ def print_plan(
         progress: Progress of every cell to run.
         estimate: Estimate of the time of what is left.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("#", justify="right")
-    table.add_column("model", no_wrap=True)
-    table.add_column("batch", justify="right")
-    table.add_column("devices", justify="right")
-    table.add_column("precision")
-    table.add_column("strategy")
-    table.add_column("tensor memory", justify="right")
-    table.add_column("action")
     reasons: dict[str, str] = {}
+    apart = differing_arguments(of_kind((entry.cell for entry in plan.cells), TrainingCell))
     of_cell = {item.cell.id: item for item in progress}
+    rows = []
     for number, entry in enumerate(plan.cells, start=1):
         peak = forecast.peak_bytes(entry.cell)
         memory = ""
         if peak is not None:
             memory = format_bytes(peak)
         action = _action(entry, of_cell.get(entry.cell.id), forecast, reasons)
-        table.add_row(
-            str(number), *_row(entry), memory, action, style="dim" if entry.skip_reason else None
-        )
-    console.print(table)
+        values = (str(number), *_row(entry, apart), memory)
+        tone = Tone.PLAIN
+        if entry.skip_reason:
+            tone = Tone.DIM
+        rows.append((*(TableValue(text, None, tone) for text in values), action))
+    console.print(TableOnConsole(Table("", _COLUMNS, tuple(rows))), soft_wrap=True)
     for reason, mark in reasons.items():
-        console.print(
-            f"{mark}  {reason}", soft_wrap=True, markup=False, highlight=False, style="dim"
-        )
-    console.print(f"\n{_counts_line(plan, progress)} On {device_label}.", markup=False)
+        say(console, f"{mark}  {reason}", "dim", indent=len(mark) + 2)
+    console.print()
+    say(console, f"{_counts_line(plan, progress)} On {device_label}.")
     for line in _time_lines(progress, estimate):
-        console.print(line, markup=False)
+        say(console, line)
     if forecast.predicted:
         whose = "one device"
         if forecast.shared:
             whose = "all ranks of a cell together"
-        console.print(
-            f"Tensor memory: predicted, of {whose}; libraries and the allocator come on top."
+        say(
+            console,
+            f"Tensor memory: predicted, of {whose}; libraries and the allocator come on top.",
         )
     missing = sum(
         forecast.peak_bytes(cell) is None
@@ -85,19 +93,21 @@ def print_plan(
     )
     if missing and forecast.predicted:
         cells = f"{missing} cell{'s have' if missing > 1 else ' has'}"
-        console.print(
+        say(
+            console,
             f"{cells} no memory prediction: not possible for the setting, or out of time.",
-            style="dim",
+            "dim",
         )
     misfits = sum(forecast.fits(cell) is False for cell in plan.to_run)
     if misfits and forecast.device_bytes is not None:
         what = "a device"
         if forecast.shared:
             what = "all ranks together"
-        console.print(
+        say(
+            console,
             f"{misfits} {by_count(misfits, 'cell is', 'cells are')} predicted to take more than "
             f"the {format_bytes(forecast.device_bytes)} that {what} can have.",
-            style=STYLES[Tone.CAUTION],
+            STYLES[Tone.CAUTION],
         )
     console.print(f"Results would go to {folder}.", soft_wrap=True, markup=False)
 
@@ -148,25 +158,27 @@ def _time_lines(progress: Sequence[CellProgress], estimate: DurationEstimate) ->
     return lines
 
 
-def _row(entry: PlannedCell) -> tuple[str, ...]:
+def _row(entry: PlannedCell, apart: Mapping[str, str]) -> tuple[str, ...]:
     row = plan_kind(entry.cell.kind).table_row(entry.cell)
-    return escape(row.name), row.batch, row.devices, row.precision, escape(row.strategy)
+    name = shortened(f"{row.name} {apart.get(entry.cell.id, '')}".rstrip())
+    return name, row.batch, row.devices, row.precision, row.strategy
 
 
 def _action(
     entry: PlannedCell, progress: CellProgress | None, forecast: Forecast, reasons: dict[str, str]
-) -> str:
+) -> TableValue:
     """What will be done with the cell; a new reason for skipping gets the next letter."""
     if entry.skip_reason:
-        return f"skip ({reasons.setdefault(entry.skip_reason, _letters(len(reasons)))})"
+        letter = reasons.setdefault(entry.skip_reason, _letters(len(reasons)))
+        return TableValue(f"skip ({letter})", None, Tone.DIM)
     if progress is not None and not progress.left:
-        return f"[{STYLES[Tone.GOOD]}]done[/]"
+        return TableValue("done", None, Tone.GOOD)
     done = ""
     if progress is not None and progress.done:
         done = f", {progress.done} of {progress.done + progress.left} done"
     if forecast.fits(entry.cell) is False:
-        return f"[{STYLES[Tone.CAUTION]}]run, may not fit{done}[/]"
-    return f"run{done}"
+        return TableValue(f"run, may not fit{done}", None, Tone.CAUTION)
+    return TableValue(f"run{done}")
 
 
 def _letters(number: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from torchscale.report.document import Block, Bullets, Document, Failure, Overvi
 from torchscale.report.formats.console import print_document
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.first_screen.recorded import profiled_only
+from torchscale.report.table import Table
 from torchscale.report.values import only_if
 from torchscale.schema.state import State
 
@@ -37,8 +38,11 @@ def print_run(
     document = build_document(summary, price=price)
     if document.overview is not None:
         document = replace(document, overview=_with_logs(document.overview, directory))
-    remarks = Section("", _REMARKS, (*_of_every_cell(document), *_remarks(summary)))
-    document = replace(document, sections=(*map(_said_once, document.sections), remarks))
+    sections = _with_remarks(
+        (*map(_said_once, document.sections), Section("", _REMARKS, _of_every_cell(document))),
+        (*_meanings(summary), *_unmeasured(summary)),
+    )
+    document = replace(document, sections=sections)
     anchors = ["cells", _REMARKS, *only_if(price is not None, "cost")]
     if not _has_table(summary):
         anchors += _MACHINE
@@ -53,12 +57,13 @@ def _has_table(summary: RunSummary) -> bool:
     return bool(summary.cells) and not profiled_only(summary)
 
 
-def _of_every_cell(document: Document) -> Iterator[Block]:
+def _of_every_cell(document: Document) -> tuple[Block, ...]:
     """What stands below the table of all cells, where the first of them alone are shown: the
     meaning of warnings, machine cells without figures, damaged files."""
-    for section in document.sections:
-        if section.anchor == "all-cells":
-            yield from section.blocks[1:]
+    section = document.section("all-cells")
+    if section is None:
+        return ()
+    return section.blocks[1:]
 
 
 def _said_once(section: Section) -> Section:
@@ -69,10 +74,21 @@ def _said_once(section: Section) -> Section:
     return replace(section, blocks=blocks)
 
 
-def _remarks(summary: RunSummary) -> Iterator[Block]:
-    texts = (*_meanings(summary), *_unmeasured(summary))
-    if texts:
-        yield Bullets(texts)
+def _with_remarks(sections: Sequence[Section], remarks: tuple[str, ...]) -> tuple[Section, ...]:
+    """The sections with remarks: in the list that says what warnings mean, where one is printed,
+    else at the end."""
+    found = list(sections)
+    for place, section in enumerate(sections):
+        for number, block in enumerate(section.blocks):
+            leads = not number or isinstance(section.blocks[number - 1], Table)
+            if section.anchor in ("cells", _REMARKS) and isinstance(block, Bullets) and leads:
+                blocks = list(section.blocks)
+                blocks[number] = Bullets((*block.items, *remarks))
+                found[place] = replace(section, blocks=tuple(blocks))
+                return tuple(found)
+    last = found[-1]
+    found[-1] = replace(last, blocks=(*last.blocks, *only_if(remarks, Bullets(remarks))))
+    return tuple(found)
 
 
 def _meanings(summary: RunSummary) -> Iterator[str]:

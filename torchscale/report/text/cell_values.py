@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.scaling import Efficiency, Grade
 from torchscale.analysis.training.summary import TrainingSummary
@@ -10,6 +12,7 @@ from torchscale.report.text.figures import (
     PEAK_ALLOCATED,
     PROCESS_GROWTH,
     STEP_MEAN,
+    STEP_RATE,
     THROUGHPUT,
     TOKENS,
 )
@@ -18,7 +21,7 @@ from torchscale.report.text.run_labels import on_cuda
 from torchscale.report.values import DASH, TableValue, Tone
 from torchscale.schema.state import State
 from torchscale.util.interval_text import format_share_interval, with_interval
-from torchscale.util.units import format_percent, format_rate
+from torchscale.util.units import format_percent
 
 _GRADE_TONE: dict[Grade, Tone] = {"excellent": Tone.GOOD, "good": Tone.GOOD, "low": Tone.CAUTION}
 _STATE_TONE = {
@@ -85,9 +88,20 @@ def launches_label(summary: TrainingSummary) -> str:
 def samples_text(summary: TrainingSummary) -> str:
     """``1,450 samples/s (1,440 to 1,460)``; ``12.5 steps/s`` where samples are not known."""
     if summary.figures is not None and summary.figures.samples_per_second is None:
-        return f"{format_rate(1 / summary.figures.step_mean)} steps/s"
+        return f"{STEP_RATE.value_text(summary)} steps/s"
     rate = f"{THROUGHPUT.value_text(summary)} samples/s"
     return with_interval(rate, THROUGHPUT.interval_text(summary))
+
+
+def rates(cells: Sequence[TrainingSummary]) -> tuple[Quantity, ...]:
+    """Samples/s, and steps/s where the samples of a cell are not known; the one alone where the
+    other has no value."""
+    known = [cell.figures.samples_per_second is not None for cell in cells if cell.figures]
+    if all(known):
+        return (THROUGHPUT,)
+    if any(known):
+        return THROUGHPUT, STEP_RATE
+    return (STEP_RATE,)
 
 
 def throughput_text(summary: TrainingSummary) -> str:

@@ -19,6 +19,8 @@ _LIBRARY = (
     "/lib/python3.",
 )
 """Parts of paths of code that is not the user's: an error is looked for in the user's first."""
+_LOG_PART = re.compile(r"(?:\A|\n\n)(?:rank (\d+)|torchrun):\n")
+_NAMED_RANK = re.compile(r"ranks? (\d+)")
 _EXCERPT_LINES = 8
 """Enough for the user's last frames and the message; the log has the rest."""
 
@@ -34,8 +36,9 @@ def failure_excerpt(record: LaunchRecord) -> tuple[str, ...]:
     if record.autopsy is not None and record.state is State.TIMEOUT:
         return (*autopsy, f"log: {log_path(record, min(record.autopsy.ranks, default=0))}")
     if cause is None:
-        tail = [line for line in record.log_tail.splitlines() if line.strip()][-_EXCERPT_LINES:]
-        return (*tail, *only_if(tail, f"log: {log_path(record, 0)}"))
+        rank, text = _logged(record)
+        tail = _last_lines(text)
+        return (*tail, *only_if(tail, f"log: {log_path(record, rank)}"))
     place = failure_place(cause)
     return (
         *autopsy,
@@ -71,8 +74,26 @@ def log_path(record: LaunchRecord, rank: int) -> str:
     return f"cells/{record.cell_id}/launch-{record.launch}/rank-{rank}.stderr.log"
 
 
+def _logged(record: LaunchRecord) -> tuple[int, str]:
+    """The rank that the reason names, else the last that printed anything, and what it printed;
+    what torchrun printed where no rank did."""
+    first, *pieces = _LOG_PART.split(record.log_tail)
+    ranks = {
+        int(rank): text
+        for rank, text in zip(pieces[::2], pieces[1::2], strict=True)
+        if rank is not None
+    }
+    if not ranks:
+        return 0, "\n".join([first, *pieces[1::2]])
+    named = _NAMED_RANK.match(record.reason)
+    rank = max(ranks)
+    if named is not None and int(named[1]) in ranks:
+        rank = int(named[1])
+    return rank, ranks[rank]
+
+
 def _last_lines(traceback: str) -> list[str]:
-    """The end of a traceback: without frames of libraries where there are others, and without lines
+    """The end of a traceback or of a log: without frames of libraries where there are others, and without lines
     that only point at a column."""
     lines = [
         line for line in traceback.splitlines() if line.strip() and set(line.strip()) - set("^~")

@@ -76,6 +76,15 @@ THROUGHPUT = Quantity(
     csv="samples_per_second",
     panel="Throughput, with its 95 % interval",
 )
+STEP_RATE = Quantity(
+    "steps/s",
+    "1 ÷ mean step, of scripts whose samples are not known; its interval is that of the mean step, "
+    "inverted",
+    _measured(lambda figures: 1 / figures.step_mean),
+    format_rate,
+    _measured(lambda figures: figures.rate_interval(1 / figures.step_mean)),
+    format_rate,
+)
 THROUGHPUT_PER_DEVICE = Quantity(
     "per device",
     "samples/s ÷ number of devices",
@@ -243,6 +252,7 @@ QUANTILES = (STEP_P50, STEP_P95, STEP_P99, STEP_MAXIMUM)
 PHASES = (DATA_WAIT, FORWARD, BACKWARD, EXPOSED_SYNC, OPTIMIZER)
 DEFINED = (
     THROUGHPUT,
+    STEP_RATE,
     THROUGHPUT_PER_DEVICE,
     TOKENS,
     PADDING,

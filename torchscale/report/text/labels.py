@@ -10,9 +10,14 @@ from torchscale.schema.cells.training import TrainingCell
 from torchscale.util.words import plural
 
 
+def model_label(cell: TrainingCell) -> str:
+    """The model as people call it; a script with the arguments that tell it from others."""
+    return shortened(" ".join([cell.title, *only_if(cell.apart, cell.apart)]))
+
+
 def panel_title(cell: TrainingCell) -> str:
     """Model and settings: the title of a panel of charts."""
-    return f"{shortened(cell.title)}, {cell.setting}"
+    return f"{model_label(cell)}, {cell.setting}"
 
 
 def batch_label(cell: TrainingCell) -> str:
@@ -28,7 +33,7 @@ def short_title(cell: TrainingCell) -> str:
     """The model and the settings that are not at their defaults, for tables with columns for batch
     and count."""
     if cell.script is not None:
-        return shortened(" ".join([cell.title, *only_if(cell.setting, cell.setting)]))
+        return shortened(" ".join([model_label(cell), *only_if(cell.setting, cell.setting)]))
     label = strategy_label(cell.strategy)
     settings = [
         *only_if(cell.precision != "fp32", cell.precision),
@@ -58,7 +63,7 @@ def short_batch(cell: TrainingCell) -> str:
 def identity_values(cell: TrainingCell) -> tuple[TableValue, ...]:
     """The first columns of a cell's row: model, setting, batch, count."""
     return (
-        TableValue(shortened(cell.model_name)),
+        TableValue(shortened(" ".join([cell.model_name, *only_if(cell.apart, cell.apart)]))),
         TableValue(cell.setting),
         TableValue(short_batch(cell), cell.batch_size),
         TableValue(str(cell.world_size), cell.world_size),

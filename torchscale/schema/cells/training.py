@@ -6,7 +6,7 @@ import json
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import Field, field_serializer, model_validator
+from pydantic import Field, PrivateAttr, field_serializer, model_validator
 
 from torchscale.catalog.model_facts import OptionValue
 from torchscale.catalog.model_options import (
@@ -117,6 +117,19 @@ class TrainingCell(Frozen):
     loader: Loader | None = None
     script: Script | None = None
     lengths: SampleLengths | None = None
+    _apart: str = PrivateAttr("")
+
+    @property
+    def apart(self) -> str:
+        """The arguments that tell a script from others of its name in a run, for people: no part of
+        its content. Empty where nothing else has the name."""
+        return self._apart
+
+    def told_apart(self, words: str) -> TrainingCell:
+        """The same cell, with these as :attr:`apart`."""
+        copied = self.model_copy()
+        copied._apart = words
+        return copied
 
     @model_validator(mode="after")
     def _own_values_are_of_scripts(self) -> TrainingCell:

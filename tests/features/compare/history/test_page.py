@@ -73,6 +73,18 @@ def test_the_first_screen_answers() -> None:
     assert "No series is worse now. 1 of 1 changed" in better.headline.text
 
 
+def test_the_table_says_which_runs_do_not_count_and_why() -> None:
+    nights = slower_from(14)
+    nights[5] = nightly(5, [levels(5, 60)], flags=("throttled",))
+    of_nights = content(nights)
+    report = HistoryReport(of_nights.runs, tuple(trends(of_nights)), 0.02)
+    assert "1 run: throttled" in shown(report)
+    nights[7], nights[8] = (nightly(n, [levels(n, 60)], flags=("contended",)) for n in (7, 8))
+    of_nights = content(nights)
+    report = HistoryReport(of_nights.runs, tuple(trends(of_nights)), 0.02)
+    assert "3 runs: 2 contended and 1 throttled" in shown(report)
+
+
 def test_the_chart_has_runs_levels_and_what_was_left_out() -> None:
     nights = slower_from(14)
     nights[5] = nightly(5, [levels(5, 60)], flags=("throttled",))

@@ -16,7 +16,7 @@ from torchscale.features.compare.analysis.differences import SideDifference
 from torchscale.features.compare.export import comparison_json
 from torchscale.features.compare.sections.document import ComparisonReport, comparison_document
 from torchscale.features.compare.terminal.comparison import print_comparison
-from torchscale.features.compare.text.comparison import comparison_label, format_p
+from torchscale.features.compare.text.comparison import comparison_label, format_p, table_names
 from torchscale.features.compare.text.result import format_level, measured_at
 from torchscale.features.compare.text.verdict import format_session_noise
 from torchscale.report.charts import Chart
@@ -45,6 +45,42 @@ def document(*changed: tuple[float, ...], threshold: float = 0.02) -> Document:
     return comparison_document(
         ComparisonReport((pair,), (), ("before", "after"), threshold=threshold)
     )
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (("before", "after"), ("before", "after")),
+        (("/home/me/a/demo", "/home/me/b/demo"), ("…/a/demo", "…/b/demo")),
+        (("w-1/results/old", "w-2/results/old"), ("w-1/…/old", "w-2/…/old")),
+        (("/x/w-1/results/old", "/x/w-2/results/old"), ("…/w-1/…/old", "…/w-2/…/old")),
+        (("demo", "other/long/demo"), ("demo", "…/long/demo")),
+        (("a/demo", "b/demo", "b/other"), ("a/demo", "b/demo", "b/other")),
+        (("a/b/c/demo (1)", "a/b/c/demo (2)"), ("…/demo (1)", "…/demo (2)")),
+    ],
+)
+def test_tables_name_of_long_paths_what_tells_them_apart(
+    names: tuple[str, ...], shown: tuple[str, ...]
+) -> None:
+    assert table_names(names) == shown
+
+
+def test_a_table_has_short_names_and_the_title_whole_ones() -> None:
+    before, after = ("/a/long/way/from/here/to/a/demo", "/a/long/way/from/here/to/b/demo")
+    reference, other = (side(result(cells()[0]), name=name) for name in (before, after))
+    found = comparison_document(
+        ComparisonReport((compare(reference, other),), (), (before, after), threshold=0.02)
+    )
+    assert before in found.title and after in found.title
+    headings = {
+        column.title
+        for section in found.sections
+        for block in section.blocks
+        if isinstance(block, Table)
+        for column in block.columns
+    }
+    assert {"…/a/demo", "…/b/demo", "against …/a/demo"} <= headings
+    assert not any(before in heading or after in heading for heading in headings)
 
 
 def chart_of(found: Document) -> Chart:

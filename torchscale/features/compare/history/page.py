@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -33,7 +34,7 @@ from torchscale.report.document import (
 from torchscale.report.table import ColumnOf, table_of
 from torchscale.report.values import DASH, TableValue, Tone, shortened
 from torchscale.util.units import format_percent
-from torchscale.util.words import plural
+from torchscale.util.words import listed, plural
 
 _MAX_COMMANDS = 8
 """Changes with lines to type; the terminal and JSON have those of all."""
@@ -216,15 +217,27 @@ def _series_section(report: HistoryReport) -> Section:
         ColumnOf("since (UTC)", _since),
         ColumnOf("last change", lambda one: _change_value(one.newest_change), numeric=True),
         ColumnOf("runs", lambda one: len(one.counted), "{:,}".format),
-        ColumnOf(
-            "left out",
-            lambda one: len(one.points) - len(one.counted),
-            "{:,}".format,
-            optional=True,
-        ),
+        ColumnOf("left out", _left_out, optional=True, shown=any(map(_reasons, report.trends))),
     )
     table = table_of("All series", columns, report.trends, searchable=True)
     return Section("Series", "series", (table.compact(),))
+
+
+def _reasons(trend: Trend) -> Counter[str]:
+    """Why runs do not count, each with their number."""
+    return Counter(point.left_out for point in trend.points if point.left_out)
+
+
+def _left_out(trend: Trend) -> TableValue:
+    """``3 runs: 2 contended and 1 crashed``; a dash where every run counts."""
+    reasons = _reasons(trend)
+    if not reasons:
+        return DASH
+    count = sum(reasons.values())
+    named = [f"{number:,} {reason}" for reason, number in reasons.most_common()]
+    if len(reasons) == 1:
+        named = list(reasons)
+    return TableValue(shortened(f"{plural(count, 'run')}: {listed(named)}"), count)
 
 
 def _level(trend: Trend, points: Sequence[Point]) -> TableValue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
@@ -15,6 +15,7 @@ from torchscale.features.compare.text.comparison import (
     format_p,
     format_ratio_change,
     format_verdict,
+    table_names,
 )
 from torchscale.features.compare.text.result import format_level, metric_label, result_label
 from torchscale.report.document import Block, Bullets, Paragraph, Section
@@ -36,8 +37,7 @@ def compared_cells_section(pairs: Sequence[Pair]) -> Section:
     """A table of changes and one of cells that were not compared, for each pair; then the meaning
     of the verdicts."""
     blocks: list[Block] = []
-    for pair in pairs:
-        names = (shortened(pair.reference.name), shortened(pair.other.name))
+    for pair, names in _with_names(pairs):
         rows = [(cell, change) for cell in pair.cells for change in cell.changes]
         if rows:
             caption = f"{names[1]} against {names[0]}"
@@ -77,8 +77,7 @@ def deciding_cells_section(
     """A table of what decides, regressions first, for each pair, and the cells that were not
     compared; ``limit`` rows of each at most. With ``warnings`` each row has those of its cell."""
     blocks: list[Block] = []
-    for pair in pairs:
-        names = (shortened(pair.reference.name), shortened(pair.other.name))
+    for pair, names in _with_names(pairs):
         changes = shown_changes(pair, metrics, with_cost=with_cost)
         changes.sort(key=lambda found: found[1].verdict is not ChangeVerdict.WORSE)
         if changes:
@@ -93,6 +92,15 @@ def deciding_cells_section(
         if pair.notes:
             blocks.append(Bullets(tuple(f"{note}." for note in pair.notes)))
     return Section("Cells", "cells", tuple(blocks))
+
+
+def _with_names(pairs: Sequence[Pair]) -> Iterator[tuple[Pair, tuple[str, str]]]:
+    """Each pair with the names of its sides in tables."""
+    if pairs:
+        reference, *others = table_names(
+            [pairs[0].reference.name, *(pair.other.name for pair in pairs)]
+        )
+        yield from ((pair, (reference, other)) for pair, other in zip(pairs, others, strict=True))
 
 
 def shown_changes(

@@ -9,7 +9,7 @@ from torchscale.features.compare.analysis.change import MIN_LAUNCHES
 from torchscale.features.compare.analysis.differences import SideDifference
 from torchscale.features.compare.analysis.judge import LEVEL
 from torchscale.features.compare.analysis.pair import Pair
-from torchscale.features.compare.text.comparison import BRACKETS
+from torchscale.features.compare.text.comparison import BRACKETS, table_names
 from torchscale.features.compare.text.verdict import format_session_noise
 from torchscale.report.document import Block, Bullets, Paragraph, Section
 from torchscale.report.table import Column, Table
@@ -29,7 +29,7 @@ def differences_section(
             "differences",
             (Paragraph("Machines, software and settings are the same."),),
         )
-    columns = (Column("property"), *(Column(shortened(name), prose=True) for name in names))
+    columns = (Column("property"), *(Column(name, prose=True) for name in table_names(names)))
     rows = tuple(
         (
             TableValue(shortened(one.what), None, caution_where(one.forbids)),

@@ -8,7 +8,12 @@ from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.change import MetricChange, Reason
 from torchscale.features.compare.analysis.pair import CellComparison, Overall, Pair
 from torchscale.features.compare.sections.cells import ratio_value, verdict_value
-from torchscale.features.compare.text.comparison import both_values, change_ends, format_scores
+from torchscale.features.compare.text.comparison import (
+    both_values,
+    change_ends,
+    format_scores,
+    table_names,
+)
 from torchscale.features.compare.text.result import METRIC_LABELS, result_label
 from torchscale.features.compare.text.verdict import format_nothing_compared
 from torchscale.report.charts import Chart, ChartSeries, chart_name
@@ -47,8 +52,11 @@ def overall_section(
 ) -> Section:
     """The geometric mean change of each metric, the changes of all cells as a chart, and the
     scores."""
+    sides = [pair.other.name for pair in pairs]
+    reference, *others = table_names([names[0], *sides])
+    named = dict(zip(sides, others, strict=True))
     columns: tuple[ColumnOf[tuple[Pair, Overall]], ...] = (
-        ColumnOf("against " + shortened(names[0]), lambda row: shortened(row[0].other.name)),
+        ColumnOf(f"against {reference}", lambda row: named[row[0].other.name]),
         ColumnOf("metric", lambda row: METRIC_LABELS[row[1].metric]),
         ColumnOf("change", lambda row: ratio_value(row[1].ratio), numeric=True),
         ColumnOf("95 % interval", lambda row: change_ends(row[1]), numeric=True),

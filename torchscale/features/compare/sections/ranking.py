@@ -10,7 +10,7 @@ from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.change import ChangeVerdict
 from torchscale.features.compare.analysis.pair import Overall, Pair
 from torchscale.features.compare.sections.cells import ratio_value, verdict_value
-from torchscale.features.compare.text.comparison import change_ends
+from torchscale.features.compare.text.comparison import change_ends, table_names
 from torchscale.features.compare.text.result import METRIC_LABELS
 from torchscale.report.document import Section
 from torchscale.report.table import Column, Table
@@ -78,7 +78,10 @@ def ranking_table(sides: Sequence[RankedSide], reference: str) -> Table:
         Column("95 % interval", True),
         Column("verdict on samples/$"),
     )
-    rows = tuple(_row(side, is_reference=side.name == reference) for side in sides)
+    rows = tuple(
+        _row(side, name, is_reference=side.name == reference)
+        for side, name in zip(sides, table_names([side.name for side in sides]), strict=True)
+    )
     return Table(f"Sides by samples per dollar, against {shortened(reference)}", columns, rows)
 
 
@@ -91,8 +94,8 @@ def _of(pair: Pair, metric: Metric) -> Overall | None:
     return next((one for one in pair.overall if one.metric is metric), None)
 
 
-def _row(side: RankedSide, *, is_reference: bool) -> tuple[TableValue, ...]:
-    name, price = TableValue(shortened(side.name)), TableValue(f"{side.price:.2f}", side.price)
+def _row(side: RankedSide, shown: str, *, is_reference: bool) -> tuple[TableValue, ...]:
+    name, price = TableValue(shown), TableValue(f"{side.price:.2f}", side.price)
     if is_reference:
         return (name, price, DASH, *(TableValue("reference", 0.0) for _ in range(2)), DASH, DASH)
     if side.cost is None or side.speed is None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torchscale.features.compare.analysis.cell_why import CellWhy, Clarity
 from torchscale.features.compare.analysis.explanation import ExplainedCell, ExplainedPair
 from torchscale.features.compare.analysis.operators import ComparedRecording
-from torchscale.features.compare.text.comparison import comparison_label
+from torchscale.features.compare.text.comparison import comparison_label, table_names
 from torchscale.features.compare.text.operators import (
     OperatorRow,
     about_recordings,
@@ -55,7 +55,8 @@ def why_section(explained: Sequence[ExplainedPair], *, brief: bool = False) -> S
             )
         )
     for pair in explained:
-        names = (shortened(pair.pair.reference.name), shortened(pair.pair.other.name))
+        before, after = table_names((pair.pair.reference.name, pair.pair.other.name))
+        names = (before, after)
         cells = pair.cells[:_MAX_BRIEF_CELLS] if brief else pair.cells
         for cell in cells:
             blocks += _cell_blocks(cell, names, brief=brief)

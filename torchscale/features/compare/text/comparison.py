@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.features.compare.analysis.change import MetricChange, Reason
 from torchscale.features.compare.analysis.judge import LEVEL
@@ -19,7 +21,7 @@ from torchscale.features.compare.text.result import (
     label_parts,
     result_label,
 )
-from torchscale.report.values import shortened
+from torchscale.report.values import only_if, shortened
 from torchscale.util.interval_text import format_ends
 from torchscale.util.units import format_change, format_percent
 from torchscale.util.words import by_count, listed, plural
@@ -28,6 +30,32 @@ _DIGITS_OF_P = 3
 UNBOUNDED = "unknown"
 BRACKETS = "[In brackets]: between which ends the change lies without what disturbed one side."
 """Below a table with :func:`change_ends`."""
+
+
+def table_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of sides for tables: of long paths what tells them apart, ``…/a/demo`` and
+    ``…/b/demo``."""
+    paths = [shortened(name).split("/") for name in names]
+    tails = list(zip(*(reversed(path) for path in paths), strict=False))
+    shared = next((n for n, level in enumerate(tails) if len(set(level)) > 1), len(tails))
+    return tuple(_distinguishing(path, paths, shared) for path in paths)
+
+
+def _distinguishing(path: Sequence[str], paths: Sequence[Sequence[str]], shared: int) -> str:
+    """The shortest end of a path that no other has; of directories that all have at their ends the
+    last alone."""
+    whole = "/".join(path)
+    others = [other for other in paths if other is not path]
+    apart = (
+        count
+        for count in range(1, len(path))
+        if all(path[-count:] != other[-count:] for other in others)
+    )
+    count = next(apart, len(path))
+    kept = [*only_if(count < len(path), "…"), *path[-count:]]
+    if 1 < shared < count:
+        kept[-shared:] = ["…", path[-1]]
+    return min(whole, "/".join(kept), key=len)
 
 
 def format_ratio_change(ratio: LogRatio) -> str:

@@ -71,9 +71,11 @@ def _key(summary: RunSummary) -> str:
 
 def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list[Block]:
     cell = sweep.cell
-    title = ", ".join(
-        [f"{cell.world_size} ranks over {figures.backend}", *_link_name(sweep), *cell.settings]
+    chosen = cell.settings[: len(cell.settings) - len(cell.dtypes)]
+    place = ", ".join(
+        [f"{cell.world_size} ranks over {figures.backend}", *_link_name(sweep), *chosen]
     )
+    title = ", ".join([place, *cell.dtypes])
     lines = [
         ChartSeries(
             f"{curve.operation} {curve.dtype}" if len(cell.dtypes) > 1 else curve.operation,
@@ -98,14 +100,14 @@ def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list
     if lines:
         blocks.append(ChartGrid((chart,)))
     blocks.append(_table(sweep, figures, title))
-    rates, times = _sizes_tables(figures, title)
+    rates, times = _sizes_tables(figures, place)
     blocks += [*rates, *only_if(times, Details("Mean time of every size", tuple(times)))]
     if figures.pairs:
         blocks.append(_pairs_table(figures, title))
     notes = [f"Not measured: {what}: {shortened(text)}" for what, text in figures.unsupported]
-    left_out = flagged_sizes(figures)
-    if left_out:
-        notes += [f"{left_out}.", *(f"{line}." for line in point_flag_lines(figures))]
+    if any(not point.flags for curve in figures.curves for point in curve.points):
+        notes += [f"{text}." for text in (flagged_sizes(figures),) if text]
+    notes += [f"{line}." for line in point_flag_lines(figures)]
     if sweep.log is not None and sweep.log.transports:
         notes.append(f"NCCL transports: {', '.join(sweep.log.transports)}.")
     if sweep.verdict is not None:
@@ -179,7 +181,7 @@ def _wrong_elements(curve: Curve) -> int | None:
     return sum(checked) if checked else None
 
 
-def _sizes_tables(figures: CollectiveFigures, title: str) -> tuple[list[Table], list[Table]]:
+def _sizes_tables(figures: CollectiveFigures, place: str) -> tuple[list[Table], list[Table]]:
     """Bus bandwidth and mean time of each dtype: a row a size, a column an operation."""
     rates, times = [], []
     for dtype in dict.fromkeys(curve.dtype for curve in figures.curves):
@@ -189,7 +191,7 @@ def _sizes_tables(figures: CollectiveFigures, title: str) -> tuple[list[Table], 
             if curve.dtype == dtype and curve.points[0].payload_bytes
         ]
         if curves:
-            which = f"{dtype}, {title}"
+            which = f"{place}, {dtype}"
             rates.append(_sizes_table(f"Bus bandwidth by size, {which}", curves, _busbw_value))
             times.append(_sizes_table(f"Mean time by size, {which}", curves, _time_value))
     return rates, times

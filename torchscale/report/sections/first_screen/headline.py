@@ -14,7 +14,7 @@ from torchscale.report.document import Headline
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.first_screen.recorded import recorded_headline
 from torchscale.report.text.cell_values import format_efficiency, samples_text
-from torchscale.report.text.labels import batch_label
+from torchscale.report.text.labels import batch_label, model_label
 from torchscale.report.text.lost_parts import LOST_PARTS
 from torchscale.report.text.run_labels import device_noun
 from torchscale.report.values import Tone, shortened
@@ -112,7 +112,7 @@ def _values(cells: Sequence[TrainingSummary]) -> str:
     by_model: dict[str, list[Efficiency]] = {}
     for cell in cells:
         if cell.efficiency is not None:
-            by_model.setdefault(shortened(model_title(cell.cell.model)), []).append(cell.efficiency)
+            by_model.setdefault(_title(cell), []).append(cell.efficiency)
     if len(by_model) == 1:
         return _range(next(iter(by_model.values())))
     if len(by_model) <= _MAX_MODELS:
@@ -164,9 +164,9 @@ def _throughput(summary: RunSummary) -> str:
     Where samples are not known, the fastest steps."""
     best: dict[str, TrainingSummary] = {}
     for cell in summary.measured:
-        known = best.get(cell.cell.model)
+        known = best.get(_title(cell))
         if known is None or _rate(cell) > _rate(known):
-            best[cell.cell.model] = cell
+            best[_title(cell)] = cell
     texts = [
         _rate_text(summary, cell, several=len(best) > 1)
         for cell in list(best.values())[:_MAX_MODELS]
@@ -183,7 +183,14 @@ def _rate_text(summary: RunSummary, cell: TrainingSummary, *, several: bool) -> 
     verb = " trains at"
     if several:
         verb = ""
-    return shortened(f"{model_title(cell.cell.model)}{verb} {samples_text(cell)} {where}")
+    return shortened(f"{_title(cell)}{verb} {samples_text(cell)} {where}")
+
+
+def _title(cell: TrainingSummary) -> str:
+    """A model without its options; a script with what tells it from others of its name."""
+    if cell.cell.apart:
+        return model_label(cell.cell)
+    return shortened(model_title(cell.cell.model))
 
 
 def _rate(cell: TrainingSummary) -> float:

@@ -41,6 +41,8 @@ _FIT = {
     False: ("below its rate", Tone.CAUTION),
     None: ("not judged", Tone.PLAIN),
 }
+_NO_VERDICT = "No verdict on the link: "
+"""Begins a verdict that is none, which the answer says already."""
 _ANCHORS = {"Peak rates?": "ceilings", "Memory?": "memory", "Checkpoints?": "checkpoints"}
 _MAX_MACHINE_ROWS = 5
 """Rows beside the first chart; the sections have all cells."""
@@ -63,11 +65,8 @@ def _machine(summary: RunSummary) -> list[QuestionAnswer]:
     rows = []
     for verdict in (cell.verdict for cell in summary.collectives if cell.verdict is not None):
         answer, tone = _FIT[verdict.fits]
-        rows.append(
-            QuestionAnswer(
-                "Link?", answer, shortened(verdict.text.removesuffix(".")), tone, "collectives"
-            )
-        )
+        text = shortened(verdict.text.removeprefix(_NO_VERDICT).removesuffix("."))
+        rows.append(QuestionAnswer("Link?", answer, text, tone, "collectives"))
     kinds: tuple[tuple[str, Sequence[MachineSummary]], ...] = (
         ("Peak rates?", summary.hardware),
         ("Memory?", summary.memory),

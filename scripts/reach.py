@@ -35,7 +35,7 @@ CEILINGS: Mapping[str, int] = {
     "report": 18_000,
     "history": 17_500,
     "runs": 13_400,
-    "predict": 15_000,
+    "predict": 15_200,
     "tune": 15_500,
     "submit": 6_500,
     "autopsy": 6_000,

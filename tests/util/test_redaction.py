@@ -563,7 +563,9 @@ def test_a_word_under_a_name_of_what_machines_make_up_stays(name: str, value: st
     assert redact(name, value) == value
 
 
-@pytest.mark.parametrize("name", ["session", "wandb_key", "token_notes", "cookie", "private"])
+@pytest.mark.parametrize(
+    "name", ["session", "wandb_key", "token_notes", "cookie", "private", "TOKEN_DROPBOX"]
+)
 @pytest.mark.parametrize("value", ["0a1b2c3d4e5f", "kJhGfDsAqWeRtYuI", "a" * 25])
 def test_what_looks_made_up_is_hidden_under_such_a_name(name: str, value: str) -> None:
     assert redact(name, value) == REDACTED

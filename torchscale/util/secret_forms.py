@@ -10,10 +10,9 @@ from torchscale.util.secret_names import NAME, NAME_WORDS, cut
 
 _VALUE = (
     r"(?P<quote>\\{0,7}[\"'])?(?P<value>(?(quote)(?:\\(?P=quote)|(?!(?P=quote))[^\n]){3,}(?=(?P=quote))"
-    r"|(?![A-Za-z_.]{1,200}\d?[A-Za-z_.]{0,200}[(\[])(?P<bare>)(?!<)[^\s,;&\"'<>(){}\[\]]{3,2048}(?<!:)))"
+    r"|(?P<bare>)(?!<)[^\s,;&\"'<>(){}\[\]]{3,2048}(?<!:)))"
 )
-"""A value in quotes, or without; the colon behind one is of the sentence around it. What is called or
-indexed (``key = self.key(x)``) is code."""
+"""A value in quotes, or without; the colon behind one is of the sentence around it."""
 _PLAIN = r"\s{0,3}:\s{0,3}[A-Za-z]+(?![^\s,;&\"'<>(){}\[\]])"
 """A word behind a name, as in messages about files (``/run/token: missing``) and tokens."""
 _QUOTE = r"\\{0,7}[\"']?"

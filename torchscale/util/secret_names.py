@@ -23,7 +23,8 @@ _HARMLESS_NAME = re.compile(
     # Of tokenizers and language models, where a token is a piece of text.
     r"(?:pad|bos|eos|unk|sep|cls|class|mask|start|end|image|num|max|min|per|n|tokens?_per\w*)[_.-]tokens?(?:_ids?)?|"
     r"tokens?[_-](?:id|type|per_\w+|count|time|seconds|ms|budget|dim|embedding|len|length|loss|latency|rate|ratio|size|"
-    r"throughput|(?:mix|dispatch|drop|pool|shift|merg)\w*(?:[_-](?:type|policy|mode|rate|ratio|dim|size))?)s?|"
+    r"throughput|(?:mix(?:er|ing)|dispatch(?:er)?|drop(?:ping|out)?|pool(?:ing|er)|shift|merg(?:e|er|ing))"
+    r"(?:[_-](?:type|policy|mode|rate|ratio|dim|size))?)s?|"
     r"key[_-](?:value|dim|size|head|padding|mask|states|layer|proj|length|frame)\w*|"
     r"(?:q|k|v|query|key|value)\.(?:weight|bias)|"
     # Passes over data, keys of columns and dictionaries, partitions of InfiniBand.
@@ -44,14 +45,18 @@ _MADE_UP = re.compile(
     r"(?i)PASSW|PASSPHRASE|PASSCODE|SECRET|CREDENTIAL|WEBHOOK|(?:API|AUTH|ACCESS|HUB|PRIVATE)[_.-]?(?:KEY|TOKEN)|PASS$|"
     r"(?:^|[_.-])(?:P|PWD?|CREDS?|PSK)$"
 )
-"""Names of what people choose themselves, or call by its full name: also a word is one."""
+"""Names of what people choose themselves, and full names of secrets: a word may be one too."""
 _TYPE = re.compile("str|bytes|int|float|bool|object|Any|Path|SecretStr|(?:torch[.])?Tensor")
 """What stands behind a name in a signature."""
 _GIVEN_OUT = re.compile("(?i)(?:TOKEN|AUTH(?:ORIZATION)?|JWT|BEARER|PAT|SAS)s?$")
-"""Names of what services give out. It is no word, but stands for one in a config without a service."""
+"""Names of what services give out: no words, but a word behind such a name or option is hidden
+nevertheless, except in code (``token = tokenizer.encode``)."""
+_DIGIT = re.compile("[0-9]")
+_MIN_CALLED = 5
 _PART = "[a-z]{0,20}(?:[A-Z]{1,8}[a-z]{2,20})*[A-Z]{0,20}"
-_WORD = re.compile(f"{_PART}(?:[_./,;-]{_PART}){{0,20}}")
-"""Words, identifiers and paths: ``alltoall``, ``self.keyProjection``, ``/data/images``."""
+_WORD = re.compile(f"{_PART}(?:[_./,;-]{_PART}){{0,20}}[`).]{{0,3}}")
+"""Words, identifiers and paths: ``alltoall``, ``self.keyProjection``, ``/data/images``; also before the
+end of a sentence."""
 _AMOUNT = re.compile(r"(?i)[\d,_.]{1,20}(?:e\d{1,2}|[kMGTB])?")
 """So many: ``tokens: 4096``, ``--tokens 10k``."""
 _FLAGS = re.IGNORECASE | re.DOTALL
@@ -65,6 +70,12 @@ def is_secret_name(name: str) -> bool:
 def is_word(value: str) -> bool:
     """Whether it looks like a word, an identifier or a path, not like what a machine made up."""
     return _WORD.fullmatch(value) is not None
+
+
+def _is_called(value: str, after: str) -> bool:
+    """Whether it is code that is called or indexed: ``key = self.conv2d(x)``. Passwords with brackets
+    in them rarely begin with a word."""
+    return after in {"(", "["} and len(value) >= _MIN_CALLED and is_word(_DIGIT.sub("", value, 1))
 
 
 def may_be_word(name: str) -> bool:
@@ -95,6 +106,8 @@ def cut(pattern: str, text: str) -> str:
         start, stop = match.span("value")
         groups = match.groupdict()
         is_bare = groups.get("bare") is not None
+        if is_bare and _is_called(match["value"], text[stop : stop + 1]):
+            continue
         names = [name for key, name in groups.items() if key.startswith("name") and name]
         if start >= end and all(hides(name, match["value"], is_bare=is_bare) for name in names):
             parts += [text[end:start], REDACTED]

@@ -70,7 +70,6 @@ TESTED_BY: dict[str, str] = {
     "analysis/training/figures.py": "analysis/summary/test_run.py",
     "analysis/training/summary.py": "analysis/summary/test_run.py",
     "config/experiment.py": "config/test_load.py",
-    "config/secrets.py": "features/export/test_cell_exports.py",
     "config/messages.py": "config/test_load.py",
     "config/overrides.py": "config/test_values.py",
     "config/yaml_reader.py": "config/test_load.py",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from collections.abc import Iterator
@@ -516,6 +517,66 @@ def test_secrets_of_a_command_line_are_looked_for_alone() -> None:
     )
     shown = redact_text(f"login with {SECRET} and 0ther-one failed, lr 0.1")
     assert shown == f"login with {REDACTED} and {REDACTED} failed, lr 0.1"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train.py", "--moe-token-dispatcher-type", "alltoall"],
+        ["srun", "-p", "training", "train.py"],
+        ["train.py", "--run-token", "training", "--session=alltoall"],
+        ["train.py", "-o", "mixer_token=alltoall"],
+    ],
+)
+def test_a_word_of_a_command_line_is_looked_for_nowhere_else(arguments: list[str]) -> None:
+    """``alltoall`` was erased from each error of a script that is told how to send tokens."""
+    redaction.note_arguments(arguments)
+    text = "Rank 1 of training waits in alltoall_base"
+    assert redact_text(text) == text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train.py", "--password", "correcthorse"],
+        ["train.py", "--db.secret=correcthorse"],
+        ["train.py", "--db=x://bob:correcthorse@h"],
+        ["sshpass", "-p", "correcthorse", "ssh", "h"],
+        ["bash", "-c", "train.py --password correcthorse --lr 0.1"],
+    ],
+)
+def test_a_password_of_a_command_line_may_be_a_word(arguments: list[str]) -> None:
+    redaction.note_arguments(arguments)
+    assert redact_text("refused correcthorse") == f"refused {REDACTED}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("token_mixer", "attention"), ("token_mixer", "mlp2"), ("token_pooling", "mean")),
+        *(("input_key", "image"), ("key_frames", "every10"), ("class_token", "learned")),
+        *(("session", "baseline"), ("cookie_policy", "lax"), ("public_key", "/x/key")),
+    ],
+)
+def test_a_word_under_a_name_of_what_machines_make_up_stays(name: str, value: str) -> None:
+    """Cells with ``token_mixer: attention`` and ``pooling`` could not be told apart."""
+    assert redact(name, value) == value
+
+
+@pytest.mark.parametrize(
+    "name", ["session", "wandb_key", "token_notes", "cookie", "private", "TOKEN_DROPBOX"]
+)
+@pytest.mark.parametrize("value", ["0a1b2c3d4e5f", "kJhGfDsAqWeRtYuI", "a" * 25])
+def test_what_looks_made_up_is_hidden_under_such_a_name(name: str, value: str) -> None:
+    assert redact(name, value) == REDACTED
+
+
+@pytest.mark.parametrize("value", ["a'b\"c\\dXYZ", "pässwörd1", "c0rrect-h0rse"])
+def test_a_value_is_found_in_json_and_base64(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("MY_TOKEN", value)
+    assert redact_text(json.dumps(value)) == f'"{REDACTED}"'
+    encoded = base64.b64encode(value.encode()).decode()
+    assert redact_text(encoded).rstrip("=") == REDACTED
 
 
 @pytest.mark.parametrize(

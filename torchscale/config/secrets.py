@@ -11,7 +11,7 @@ from torchscale.catalog.models import find_model
 from torchscale.config.experiment import Experiment
 from torchscale.config.script import ScriptChoice
 from torchscale.config.sections.models import ModelChoice
-from torchscale.util.redaction import note_secrets, note_values, redact, removed_parts
+from torchscale.util.redaction import note_removed, note_secrets, redact
 from torchscale.util.secret_names import REDACTED
 
 HIDDEN_VARIABLE = "TORCHSCALE_HIDDEN"
@@ -33,7 +33,7 @@ def hide_secrets(experiment: Experiment) -> Experiment:
             shown = redact(name, text)
         if shown == text:
             return value
-        note_values(removed_parts(text, shown))
+        note_removed(text, shown, name)
         return _noted(hidden, shown, value)
 
     def hide_all(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:

@@ -7,6 +7,7 @@ under such names, wherever they turn up.
 
 from __future__ import annotations
 
+import base64
 import collections
 import contextlib
 import functools
@@ -19,14 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from torchscale.util.secret_arguments import redact_command
+from torchscale.util.secret_forms import cut_forms
 from torchscale.util.secret_names import (
-    NAME,
-    NAME_WORDS,
     PLACEHOLDER,
     REDACTED,
-    cut,
     hides,
     is_secret_name,
+    is_word,
+    may_be_word,
 )
 
 if TYPE_CHECKING:
@@ -43,46 +44,8 @@ _COMMON = re.compile(
     "(?i)disabled|enabled|default|required|optional|password|localhost|negotiate|kerberos|unlimited"
 )
 """Values of settings that have names like those of secrets."""
-_PLAIN_WORD = re.compile("[A-Za-z_-]*|[0-9]*")
+_NUMBER = re.compile("[0-9]{0,15}")
 
-_VALUE = (
-    r"(?P<quote>\\{0,7}[\"'])?(?P<value>(?(quote)(?:(?!(?P=quote))[^\n]){3,}(?=(?P=quote))"
-    r"|(?!<)[^\s,;&\"'<>(){}\[\]]{3,2048}(?<!:)))"
-)
-"""A value in quotes, or without; the colon behind one is of the sentence around it."""
-_PLAIN = r"\s{0,3}:\s{0,3}[A-Za-z]+(?![^\s,;&\"'<>(){}\[\]])"
-"""A word behind a name, as in messages about files (``/run/token: missing``) and tokens."""
-_PATTERNS = (
-    # Each part that can begin at many places of a line is bounded, or a line of a megabyte takes hours.
-    # The longest passwords are signed tokens of a kilobyte.
-    r"(?<=://)(?P<value>(?:[^/\s'\"<>]|<redacted>){1,2048}|[^/\s:@'\"<>]{0,2048}:(?!\d{1,5}/)[^\s@'\"<>]{1,2048})(?=@)",
-    # Addresses that are secrets as a whole.
-    r"(?:hooks\.slack\.com/(?:services|workflows)/|discord(?:app)?\.com/api/webhooks/|webhook\.office\.com/|"
-    r"outlook\.office\.com/webhook/|api\.telegram\.org/bot)(?P<value>[^\s'\"<>]+)",
-    r"(?:authorization|cookie|x-api-key|x-auth-token)[\"']?\s*[:=]\s*(?P<value>(?![\s<])[^\r\n\"'<>]+)",
-    r"\bBearer\s+(?P<value>[\w.~+/=-]{8,})",
-    r"(?P<value>-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z))",
-    r"\bcurl\b[^\n]{0,400}?\s(?:-u|--user)[ =]{0,3}[\"']?[^\s:\"']{1,100}:(?P<value>(?!<)[^\s\"']+)",
-    r"\bwandb\s+login\s+(?:--\S+\s+){0,5}(?P<value>(?![-<])\S{16,})",
-    # Tokens of services.
-    r"\b(?P<value>(?-i:(?:gh[pousr]_|github_pat_|glpat-|sk-|[sr]k_(?:live|test)_|ya29\.|pypi-|nvapi-|dop_v1_|wandb_v1_|"
-    r"dckr_[op]at_|tgp_v1_|ATATT3)[\w=-]{16,}|hf_[A-Za-z0-9]{16,}|xox[abeoprs]-[\w-]{10,}|(?:AKIA|ASIA)[0-9A-Z]{16}|"
-    r"AIza[\w-]{30,}|npm_\w{30,}|hv[sb]\.[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}|gsk_\w{20,}|r8_\w{24,}|"
-    r"dapi[0-9a-f]{32}(?:-\d)?|AGE-SECRET-KEY-1\w{20,}|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?))",
-    # Settings: of an address, as an assignment, as JSON, also within JSON, and as an option, also in a list.
-    r"[?&;#](?:[\w.-]*(?:token|secret|passw|credential|signature|key|auth|session)[\w.-]*|sig|pass|pwd|code|sas)="
-    r"(?P<value>(?!<)[^\s&;#'\"<>]+)",
-    rf"(?<![\w.])(?:(?<!/)(?<!-file[ =])(?<!-path[ =])(?<!-dir[ =])|(?![\w.-]+{_PLAIN}))(?![\w.-]*tokens{_PLAIN})"
-    r"(?!(?:key|session|pass|pwd|sig|sas|pat|cookie|private)\\{0,7}[\"']?\s{0,3}:)"
-    rf"{NAME}\\{{0,7}}[\"']?\s{{0,3}}[=:]\s{{0,3}}(?={_VALUE})",
-    rf"(?<![\w-])--?{NAME}(?:\s+|\\{{0,7}}[\"'],\s{{0,20}})(?=\\{{0,7}}[\"'](?!-))(?={_VALUE})",
-    rf"(?<![\w-])--?{NAME}\s+(?=(?P<value>(?![-<])[^\s\"'<>]{{3,2048}}(?<!:)))",
-)  # fmt: skip
-_HINTS = (
-    f"{NAME_WORDS}|://|curl|wandb|telegram|ghp_|gho_|ghu_|ghs_|ghr_|glpat|hf_|sk-|k_live|k_test|xox|akia|asia|aiza|ya29|"
-    "npm_|pypi-|nvapi|hvs.|hvb.|dop_v1|sg.|dckr_|gsk_|tgp_|r8_|dapi|atatt|eyj|code="
-).split("|")
-"""Parts of texts that may be secrets: a text without any of these fits none of the patterns."""
 _UNTOUCHED = re.compile("id|cell_id|kind|state|plan_hash|device|model|precision|optimizer|source|backend")  # fmt: skip
 """Fields by which files are found and told apart: no value of the environment is looked for in
 them."""
@@ -104,20 +67,35 @@ def note_values(values: Iterable[str]) -> None:
     _noted.update(_worth_looking_for(values))
 
 
+def note_removed(text: str, redacted: str, name: str = "") -> None:
+    """Look for what :func:`redact` took out of ``text``, the value of ``name``, in all later texts of
+    this process; not for a word, unless the name or a user before it says that it is a password."""
+    for before, part in zip(PLACEHOLDER.split(redacted), _removed(text, redacted), strict=False):
+        note_values([part.partition(":")[2]])
+        named = re.search(r"[\w.-]+(?=\W*\Z)", before)
+        if may_be_word(named[0] if named else name) or not _is_ordinary(part):
+            note_values([part])
+
+
 def note_arguments(arguments: Sequence[str]) -> None:
     """Look for the secrets in this command line in all later texts of this process, unless they are
-    too short: the program that gets them may print them without their names."""
-    for argument, shown in zip(arguments, redact_arguments(arguments), strict=True):
-        note_values(removed_parts(argument, shown))
+    too short or words: the program that gets them may print them without their names."""
+    shown = redact_arguments(arguments)
+    for before, argument, redacted in zip(("", *arguments), arguments, shown, strict=False):
+        note_removed(argument, redacted, before)
 
 
 def removed_parts(text: str, redacted: str) -> Iterator[str]:
     """The secrets that :func:`redact` took out of ``text``; of ``name:password`` also the
     password."""
+    for part in _removed(text, redacted):
+        yield from (part, part.partition(":")[2])
+
+
+def _removed(text: str, redacted: str) -> Sequence[str]:
     kept = [re.escape(part) for part in PLACEHOLDER.split(redacted)]
     match = re.fullmatch("(.+?)".join(kept), text, re.DOTALL)
-    for part in match.groups() if match else ():
-        yield from (part, part.partition(":")[2])
+    return match.groups() if match else ()
 
 
 def secret_values() -> tuple[str, ...]:
@@ -129,8 +107,8 @@ def secret_values() -> tuple[str, ...]:
 @functools.lru_cache(maxsize=8)
 def _secrets_in(values: tuple[tuple[str, str], ...]) -> frozenset[str]:
     """Values worth looking for: those under names of secrets, with their lines, and what is secret
-    in those under other names. A plain word in the latter (``key=length``) is looked for nowhere
-    else, unless it is a password behind a user."""
+    in those under other names. A word in the latter (``key=length``) is looked for nowhere else,
+    unless it is a password behind a user."""
     parts: list[str] = []
     for name, value in values:
         within = _removed_from(value)
@@ -138,8 +116,12 @@ def _secrets_in(values: tuple[tuple[str, str], ...]) -> frozenset[str]:
         if is_secret_name(name) and not (value.startswith("/") and os.path.lexists(value)):
             parts += [value, value.strip(), *within]
             parts += [line for line in value.splitlines() if len(line) >= _MIN_LINE]
-        parts += [part for part in within if not _PLAIN_WORD.fullmatch(part)]
+        parts += [part for part in within if not _is_ordinary(part)]
     return frozenset(_worth_looking_for(parts))
+
+
+def _is_ordinary(part: str) -> bool:
+    return is_word(part) or _NUMBER.fullmatch(part) is not None
 
 
 def _removed_from(value: str) -> set[str]:
@@ -155,7 +137,9 @@ def _worth_looking_for(values: Iterable[str]) -> Iterator[str]:
     for value in values:
         shortest = _MIN_DIGITS if value.isdigit() else _MIN_VALUE
         if len(value) >= shortest and not _COMMON.fullmatch(value):
-            yield from {value, quote(value, safe="", errors="surrogateescape"), repr(value)[1:-1]}
+            encoded = base64.b64encode(os.fsencode(value)).decode().rstrip("=")
+            address = quote(value, safe="", errors="surrogateescape")
+            yield from {value, address, repr(value)[1:-1], json.dumps(value)[1:-1], encoded}
 
 
 def redact(name: str, value: str) -> str:
@@ -168,12 +152,7 @@ def redact_text(text: str, secrets: Sequence[str] | None = None) -> str:
 
     ``secrets`` are values to look for beside the known formats: :func:`secret_values` by default.
     """
-    text = hide_secrets(text, secrets)
-    lowered = text.lower()
-    if any(hint in lowered for hint in _HINTS):
-        for pattern in _PATTERNS:
-            text = cut(pattern, text)
-    return text
+    return cut_forms(hide_secrets(text, secrets))
 
 
 def hide_secrets(text: str, secrets: Sequence[str] | None = None) -> str:

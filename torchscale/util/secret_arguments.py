@@ -36,9 +36,8 @@ _PLACES = (
     rf"\0--?(?:[\w.-]*[_.-])?(?:auth|creds|credentials|login|user-?pass)\0[^\0-][^\0]*{_NEXT}",
     rf"{_LOGIN}(?:(?=\0-){_WORD})?{_WORD}{_FLAGS}{_NEXT}",
     rf"{_LOGIN}{_FLAGS}\0(?=(?P<value>(?=[^\0]*\d)[\w+/=-]{{16,}})\0)",
-    # What follows -p is a password, unless it is a port.
-    rf"\0-p\0(?!-|\d+\0){_REST}",
-    rf"\0(?:[^\0]*/)?(?:mysql\w*|mariadb|mongo(?:dump)?|sshpass)(?:\0(?!-p)[^\0]*)*\0-p(?!-){_REST}",
+    # -p is also a partition, a port and a plugin: a password only of programs that take one there.
+    rf"(?:\0(?:[^\0]*/)?(?:mysql\w*|mariadb|mongo(?:dump)?|sshpass)(?=\0)|{_LOGIN})(?:\0(?!-p)[^\0]*){{0,30}}\0-p\0?(?!-){_REST}",
 )
 
 

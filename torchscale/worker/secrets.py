@@ -8,14 +8,16 @@ import os
 
 from torchscale.catalog.model_facts import OptionValue
 from torchscale.config.secrets import HIDDEN_VARIABLE
-from torchscale.util.redaction import note_values, removed_parts
+from torchscale.util.redaction import note_removed
 
 
-def reveal(value: OptionValue) -> OptionValue:
-    """The value that ``value``, an option or a path of a cell, stands for; itself where it hides
-    none."""
-    if isinstance(value, str):
-        return _hidden().get(value, value)
+def reveal(value: OptionValue, name: str = "") -> OptionValue:
+    """The value that ``value``, an option ``name`` or a path of a cell, stands for; itself where it
+    hides none."""
+    if isinstance(value, str) and value in _hidden():
+        hidden = _hidden()[value]
+        note_removed(str(hidden), value, name)
+        return hidden
     return value
 
 
@@ -25,5 +27,5 @@ def _hidden() -> dict[str, OptionValue]:
     from whatever this rank writes."""
     hidden: dict[str, OptionValue] = json.loads(os.environ.get(HIDDEN_VARIABLE, "{}"))
     for shown, value in hidden.items():
-        note_values(removed_parts(str(value), shown))
+        note_removed(str(value), shown)
     return hidden

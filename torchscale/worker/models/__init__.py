@@ -37,7 +37,7 @@ def build_workload(cell: TrainingCell) -> Workload:
     facts = find_model(cell.model)
     if facts is None:
         return custom.build(
-            cell.model, {name: reveal(value) for name, value in cell.model_options.items()}
+            cell.model, {name: reveal(value, name) for name, value in cell.model_options.items()}
         )
     builder = module_of(facts)
     workload = builder.build(cell.model, cell.model_options)

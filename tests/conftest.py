@@ -87,7 +87,7 @@ FORKED = tuple(
     for name in (
         *("cli", "integration", "launch", "measure", "worker/machine"),
         *("features/cluster/nodes", "features/decide/tune", "features/machine"),
-        *("features/validate/fleet", "features/validate/run"),
+        *("features/validate/cli", "features/validate/fleet", "features/validate/run"),
     )
 )
 """Here, the program and its launches are forks of a process that has imported torch

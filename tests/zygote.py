@@ -39,7 +39,8 @@ OPTIONS = ("-P", "-u")
 AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_", "TORCH_", "PYTORCH_", "GOMP_", "KMP_",
     "CUDA_", "NVIDIA_", "HF_HOME", "MPLBACKEND", "COVERAGE_")  # fmt: skip
 """How variables begin that Python, torch or a library reads when it starts."""
-LATER = ("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "TORCH_NCCL_")
+LATER = ("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "TORCH_NCCL_",
+    "CUDA_VISIBLE_DEVICES")  # fmt: skip
 """Those of them that a fork can have."""
 SHADOWS = ("sitecustomize.py", "usercustomize.py", "torch.py", "torch", "torchscale")
 """What a further place of modules may hold that takes effect, or replaces ours, at the start."""

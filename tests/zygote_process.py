@@ -57,7 +57,8 @@ IMPORTED = (
     "torchscale.worker.parallel.zero",
 )
 """With what training needs: what most of the program's processes import."""
-TORCHRUN = "torch.distributed.run"
+WITH_THREADS = ("torch.distributed.run", "torchscale")
+"""Modules that have threads when they start others."""
 _HIGH = 500
 """Descriptors are kept from here on while they change places."""
 _PR_SET_MM, _PR_SET_MM_MAP, _PR_SET_NAME = 35, 14, 15
@@ -122,14 +123,13 @@ def _fork_here(order: Order, descriptors: Sequence[int]) -> int:
 
 @contextlib.contextmanager
 def _forks_of_threads() -> Iterator[None]:
-    """For a torchrun, or a node of several, which has threads when it starts others: a fork of this
-    process, made before there are any, forks them. (A fork has the locks that another thread holds
-    for ever.)"""
+    """For a program that has threads when it starts others: a fork of this process, made before
+    there are any, forks them. (A fork has the locks that another thread holds for ever.)"""
     mine, theirs = socket.socketpair()
-    torchrun, server = os.getpid(), os.fork()
+    program, server = os.getpid(), os.fork()
     if server == 0:
         mine.close()
-        end_with_parent(torchrun)
+        end_with_parent(program)
         try:
             _fork_on_request(theirs)
         finally:
@@ -316,8 +316,7 @@ def _exit_status(order: Order) -> int:
     if not hasattr(sys.modules.get(module), "__path__"):
         sys.modules.pop(module, None)
     fork_instead(_fork_here, _has_one_thread)
-    has_threads = module == TORCHRUN or "--nnodes" in order.argv
-    with _forks_of_threads() if has_threads else contextlib.nullcontext():
+    with _forks_of_threads() if module in WITH_THREADS else contextlib.nullcontext():
         status = _status_of(partial(runpy._run_module_as_main, module))  # type: ignore[attr-defined]
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

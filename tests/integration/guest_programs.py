@@ -7,6 +7,7 @@ end what came of it. What holds up or breaks the program alone is no case here.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from .guests import Guest
 
@@ -130,19 +131,17 @@ DEADLY = tuple(
 )
 
 _HANDLES = r"""
-name, target = sys.argv[1:]
-seen = []
-signal.signal(getattr(signal, "SIG" + name), lambda number, frame: seen.append(name))
-pid = int(os.environ["GUEST_COMMAND"])
-try:
-    if target == "alone":
-        os.kill(pid, getattr(signal, "SIG" + name))
-    else:
-        os.killpg(pid, getattr(signal, "SIG" + name))
-except ProcessLookupError:
-    print("the command is gone")
-wait_for(lambda: seen)
-print("seen:", bool(seen))
+target, *names = sys.argv[1:]
+pid, send = int(os.environ["GUEST_COMMAND"]), os.kill if target == "alone" else os.killpg
+for name in names:
+    number, seen = getattr(signal, "SIG" + name), []
+    signal.signal(number, lambda number, frame, seen=seen, name=name: seen.append(name))
+    try:
+        send(pid, number)
+    except ProcessLookupError:
+        print("the command is gone")
+    wait_for(lambda: seen)
+    print("seen:", set(seen))
 sys.exit(7)
 """
 _DIES = r"""
@@ -183,13 +182,14 @@ print(open("told").read())
 '''
 
 
-def _handling(name: str, target: str) -> Guest:
-    return _light(f"handles {name} sent to {target}", _HANDLES, arguments=(name, target))
+def _handling(target: str, names: Sequence[str]) -> Guest:
+    name = f"handles {', '.join(names)}, each sent to {target}"
+    return _light(name, _HANDLES, arguments=(target, *names))
 
 
 SIGNAL_GUESTS = [
-    *(_handling(name, "alone") for name in SIGNALS if name not in RARE),
-    *(_handling(name, "group") for name in COMMON),
+    _handling("alone", [name for name in SIGNALS if name not in RARE]),
+    _handling("group", COMMON),
     *(
         _light(f"dies of {name} sent to the command alone", _DIES, arguments=(name,))
         for name in DEADLY
@@ -332,23 +332,19 @@ START_GUESTS = [
     _light("facts at the start", FACTS),
     _light("facts under nohup", FACTS, before=("nohup",)),
     _light(
-        "facts with ignored signals",
+        "facts with ignored and blocked signals, limits, a nice value and further descriptors",
         FACTS,
-        before=("env", "--ignore-signal=INT,QUIT,TERM,HUP,USR1,USR2,CHLD,PIPE,ALRM,TSTP"),
+        before=(
+            *_shell(
+                "ulimit -n 300; ulimit -c 0; ulimit -s 4096; ulimit -t 100; umask 027; "
+                "exec 7</dev/null 9>&1"
+            ),
+            *("nice", "-n", "5", "taskset", "-c", "0", "env"),
+            "--ignore-signal=INT,QUIT,TERM,HUP,USR1,USR2,CHLD,PIPE,ALRM,TSTP",
+            "--block-signal=INT,TERM,HUP,USR1,CHLD,ALRM",
+        ),
     ),
-    _light(
-        "facts with blocked signals",
-        FACTS,
-        before=("env", "--block-signal=INT,TERM,HUP,USR1,CHLD,ALRM"),
-    ),
-    _light(
-        "facts with limits",
-        FACTS,
-        before=_shell("ulimit -n 300; ulimit -c 0; ulimit -s 4096; ulimit -t 100; umask 027"),
-    ),
-    _light("facts with a nice value", FACTS, before=("nice", "-n", "5", "taskset", "-c", "0")),
     _light("facts in a session of its own", FACTS, around=("setsid", "--wait")),
-    _light("facts with further descriptors", FACTS, before=_shell("exec 7</dev/null 9>&1")),
     _light(
         "facts with closed stdin",
         FACTS.replace("sys.stdin.read()", "sys.stdin").replace("sys.stdin.encoding", "0"),
@@ -396,53 +392,18 @@ names = {
 
 TORCH_GUESTS = [
     _guest("plain", "print(train()); print(sys.stdin.read(), file=sys.stderr)"),
-    _guest(
-        "facts once torch is there",
-        """
-import torch
-train()
-import threading, warnings, atexit
-print([sys.excepthook is sys.__excepthook__, repr(threading.excepthook), sys.gettrace(), sys.getprofile()])
-print({int(n): repr(signal.getsignal(n)).partition(" at ")[0] for n in signal.valid_signals()})
-print([line for line in open("/proc/self/status") if line.startswith(("SigIgn", "SigBlk"))])
-print(own(sys.path), torch.get_num_threads(), torch.__spec__.loader.__class__, torch.__loader__.__class__)
-print(warnings.filters, torch.__spec__.origin, sys.getrecursionlimit(), sys.getswitchinterval())
-print(sys.modules["torch"] is torch)
-""",
-    ),
     # signals
     _guest(
-        "trains on under nohup",
+        "trains on where HUP and INT are ignored",
         """
 train(2)
-os.killpg(0, signal.SIGHUP)
-print(train(3))
+for number in (signal.SIGHUP, signal.SIGINT):
+    os.killpg(0, number)
+    time.sleep(0.2)
+    train(1)
+print(train(1), signal.getsignal(signal.SIGHUP), signal.getsignal(signal.SIGINT))
 """,
-        before=("nohup",),
-    ),
-    _guest(
-        "trains on where INT is ignored",
-        """
-train(2)
-os.killpg(0, signal.SIGINT)
-time.sleep(0.2)
-print(train(3), signal.getsignal(signal.SIGINT))
-""",
-        before=_shell("trap '' INT"),
-    ),
-    _guest(
-        "handles Ctrl-C",
-        """
-train(2)
-try:
-    os.killpg(0, signal.SIGINT)
-    time.sleep(30)
-    print("nothing came")
-except KeyboardInterrupt:
-    print("Ctrl-C")
-print(train(3))
-sys.exit(130)
-""",
+        before=("nohup", *_shell("trap '' INT")),
     ),
     _guest(
         "dies of Ctrl-C",
@@ -450,23 +411,20 @@ sys.exit(130)
         None,
     ),
     _guest(
-        "saves at TERM",
+        "own signals and its children's, timers, training in a handler, and Ctrl-C",
         """
-def save(number, frame):
-    import torch
-    torch.save({"steps": 2}, "last.pt")
-    sys.exit(9)
-signal.signal(signal.SIGTERM, save)
-train(5)
-os.kill(int(os.environ["GUEST_COMMAND"]), signal.SIGTERM)
-time.sleep(30)
-print("alive")
-""",
-    ),
-    _guest(
-        "timers and training in a handler",
-        """
+import subprocess
 import torch
+own_signals, others = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD), []
+for number in own_signals:
+    signal.signal(number, lambda number, frame: others.append(signal.Signals(number).name))
+train(3)
+subprocess.run(["true"])
+os.kill(os.getpid(), signal.SIGUSR1)
+os.kill(os.getpid(), signal.SIGUSR2)
+print(train(2), sorted(others))
+for number in own_signals:
+    signal.signal(number, signal.SIG_DFL)
 seen = []
 def alarm(number, frame):
     seen.append((signal.Signals(number).name, train(2, torch.optim.Adam)))
@@ -478,8 +436,45 @@ for name, timer in (("ALRM", "REAL"), ("VTALRM", "VIRTUAL"), ("PROF", "PROF")):
     # much work at each look, as two of the timers go by the time on the core
     wait_for(lambda: sum(range(300_000)) and any(name == number.name for name, _ in seen))
 print(sorted({name for name, _ in seen}))
+try:
+    os.killpg(0, signal.SIGINT)
+    time.sleep(30)
+    print("nothing came")
+except KeyboardInterrupt:
+    print("Ctrl-C")
+print(train(3))
+sys.exit(130)
 """,
-        None,
+        11,
+    ),
+    _guest(
+        "goes elsewhere, in asyncio and in another thread, and saves at TERM",
+        """
+import asyncio, threading
+os.mkdir("other")
+os.chdir("other")
+print(train())
+open("here", "w").close()
+async def main():
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR1, print, "USR1")
+    os.kill(os.getpid(), signal.SIGUSR1)
+    await asyncio.sleep(0.05)
+    return train(2), await loop.run_in_executor(None, train, 2)
+print(asyncio.run(main()))
+thread = threading.Thread(target=lambda: print(train(1)))
+thread.start()
+thread.join()
+def save(number, frame):
+    import torch
+    torch.save({"steps": 2}, "last.pt")
+    sys.exit(9)
+signal.signal(signal.SIGTERM, save)
+os.kill(int(os.environ["GUEST_COMMAND"]), signal.SIGTERM)
+time.sleep(30)
+print("alive")
+""",
+        10,
     ),
     _guest(
         "uses up its core time",
@@ -493,24 +488,11 @@ while True:
     pass
 """,
     ),
-    _guest(
-        "own signals and its children's",
-        """
-import subprocess
-seen = []
-for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
-    signal.signal(number, lambda number, frame: seen.append(signal.Signals(number).name))
-train(3)
-subprocess.run(["true"])
-os.kill(os.getpid(), signal.SIGUSR1)
-os.kill(os.getpid(), signal.SIGUSR2)
-print(train(2), sorted(seen))
-""",
-    ),
     # processes
     _guest(
-        "forks and both train",
+        "forks, a pool by fork, and loaders with workers, one of which raises",
         """
+import multiprocessing
 import torch
 child = os.fork()
 print_at = "child" if not child else "parent"
@@ -519,8 +501,34 @@ with open(print_at, "w") as file:
 if not child:
     os._exit(3)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), train(1))
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    print(pool.map(train, [2, 3, 4]), train(3))
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        if index == 6 and os.environ.get("GUEST_RAISES"):
+            raise KeyError("item 6")
+        return torch.ones(1) * index
+for raises in ("", "1"):
+    os.environ["GUEST_RAISES"] = raises
+    loader = torch.utils.data.DataLoader(Numbers(), 2, num_workers=1, multiprocessing_context="fork")
+    try:
+        for batch in loader:
+            print(batch.tolist())
+    except KeyError as error:
+        print(type(error), str(error).splitlines()[0])
+    del loader
+for number in range(3):
+    batches = iter(torch.utils.data.DataLoader(Numbers(), 2))
+    try:
+        for batch in batches:
+            train(1)
+    except KeyError as error:
+        print("caught", error)
+print(train(2))
 """,
-        6,
+        20,
     ),
     _guest(
         "forks while it trains",
@@ -544,17 +552,6 @@ if "GUEST_AGAIN" not in os.environ:
     os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GUEST_AGAIN": "1"})
 """,
         None,
-    ),
-    _guest(
-        "a pool by fork",
-        """
-import multiprocessing
-import torch
-if __name__ == "__main__":
-    train(2)
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        print(pool.map(train, [2, 3, 4]), train(3))
-""",
     ),
     _guest(
         "a pool by spawn",
@@ -595,43 +592,7 @@ if __name__ == "__main__":
         print(list(pool.map(train, [2, 3])))
 """,
     ),
-    _guest(
-        "loaders with workers, and one that raises",
-        """
-import torch
-class Numbers(torch.utils.data.Dataset):
-    def __len__(self):
-        return 8
-    def __getitem__(self, index):
-        if index == 6 and os.environ.get("GUEST_RAISES"):
-            raise KeyError("item 6")
-        return torch.ones(1) * index
-print(train(3))
-for raises in ("", "1"):
-    os.environ["GUEST_RAISES"] = raises
-    loader = torch.utils.data.DataLoader(Numbers(), 2, num_workers=1, multiprocessing_context="fork")
-    try:
-        for batch in loader:
-            print(batch.tolist())
-    except KeyError as error:
-        print(type(error), str(error).splitlines()[0])
-    del loader
-for number in range(3):
-    batches = iter(torch.utils.data.DataLoader(Numbers(), 2))
-    try:
-        for batch in batches:
-            train(1)
-    except KeyError as error:
-        print("caught", error)
-print(train(2))
-""",
-        14,
-    ),
     # its own process
-    _guest(
-        "goes elsewhere",
-        "os.mkdir('other'); os.chdir('other'); print(train()); open('here', 'w').close()",
-    ),
     _guest(
         "shuts itself in",
         """
@@ -816,7 +777,7 @@ train(5, before_step=fail)
     ),
     # imports
     _guest(
-        "asks for torch before it imports it",
+        "asks for torch before it imports it, and reloads what depends on it",
         """
 import importlib.util, pkgutil, warnings
 warnings.simplefilter("ignore")
@@ -827,15 +788,22 @@ for finder in list(sys.meta_path):
         finder.find_spec("torch", None)
 from importlib.machinery import PathFinder
 print(PathFinder.find_spec("torch").name, "torch" in sys.modules)
-import asks
-print(train())
+import asks, depends
+print(train(), depends.SIZE)
+importlib.reload(depends)
+import torch.optim.lr_scheduler
+importlib.reload(torch.optim.lr_scheduler)
+importlib.invalidate_caches()
+print(importlib.util.find_spec("torch").origin, train())
 """,
+        10,
         files={
-            "asks.py": "import importlib.util\nHAS_TORCH = importlib.util.find_spec('torch') is not None\n"
+            "asks.py": "import importlib.util\nHAS_TORCH = importlib.util.find_spec('torch') is not None\n",
+            "depends.py": "import torch\nSIZE = torch.ones(3).numel()\n",
         },
     ),
     _guest(
-        "wraps the finders",
+        "wraps the finders; steps that raise are caught",
         """
 class Wrapped:
     def __init__(self, finder):
@@ -843,86 +811,6 @@ class Wrapped:
     def find_spec(self, name, path=None, target=None):
         return self.finder.find_spec(name, path, target)
 sys.meta_path[:] = [Wrapped(finder) for finder in sys.meta_path]
-print(train())
-""",
-    ),
-    _guest(
-        "has a list of finders of its own",
-        """
-class Finders(list):
-    def remove(self, value):
-        raise RuntimeError("finders stay")
-class Silent:
-    def find_module(self, name, path=None):
-        return None
-import warnings
-warnings.simplefilter("ignore")
-sys.meta_path = Finders([Silent(), *sys.meta_path])
-print(train())
-""",
-    ),
-    _guest(
-        "loads torch in a way of its own",
-        """
-import importlib.machinery
-class Plain:
-    def __init__(self, loader):
-        self.loader = loader
-    def create_module(self, spec):
-        return self.loader.create_module(spec)
-    def exec_module(self, module):
-        print("loading", module.__name__)
-        self.loader.exec_module(module)
-class Finder:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name != "torch":
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name)
-        spec.loader = Plain(spec.loader)
-        return spec
-sys.meta_path.insert(0, Finder)
-import torch
-print(type(torch.__loader__), type(torch.__spec__.loader))
-print(train())
-""",
-    ),
-    _guest(
-        "the first import of torch fails",
-        """
-import importlib.machinery
-class Finder:
-    left = 1
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if name == "torch" and cls.left:
-            cls.left -= 1
-            raise ImportError("not yet")
-sys.meta_path.insert(0, Finder)
-try:
-    import torch
-except ImportError as error:
-    print(error)
-print(train())
-""",
-    ),
-    _guest(
-        "reloads what depends on torch",
-        """
-import importlib, depends
-print(depends.SIZE)
-importlib.reload(depends)
-import torch.optim.lr_scheduler
-importlib.reload(torch.optim.lr_scheduler)
-importlib.invalidate_caches()
-print(importlib.util.find_spec("torch").origin, train())
-""",
-        files={"depends.py": "import torch\nSIZE = torch.ones(3).numel()\n"},
-    ),
-    # the loop
-    _guest(
-        "steps that raise and are caught",
-        """
 import torch
 class Fails(torch.optim.SGD):
     calls = 0
@@ -946,99 +834,23 @@ for number in range(60):
     except (RuntimeError, ValueError, KeyboardInterrupt) as error:
         caught.append(type(error).__name__)
 print(caught)
-""",
-        57,
-    ),
-    _guest(
-        "optimizers of its own",
-        """
-import torch
-class Own(torch.optim.Optimizer):
-    def __init__(self, parameters, lr):
-        super().__init__(parameters, {"lr": lr})
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for value in group["params"]:
-                value.data -= group["lr"] * value.grad
-class Wrapper(torch.optim.SGD):
-    def step(self, closure=None):
-        return super().step(closure)
-print(train(4, Own), train(3, Wrapper), Own.step.__name__, Wrapper.step.__qualname__)
-""",
-        None,
-    ),
-    _guest(
-        "does without garbage collection",
-        """
-import gc
-import torch
-seen = []
-gc.callbacks.append(lambda phase, information: seen.append(phase))
-train(2)
-gc.collect()
-gc.disable()
-print(seen[:2])
-gc.callbacks.clear()
-train(3)
-time.sleep(0.6)
-print(gc.isenabled(), gc.callbacks, gc.get_threshold(), gc.get_freeze_count())
-""",
-    ),
-    _guest(
-        "traces itself",
-        """
-import threading
-names = set()
-def trace(frame, event, argument):
-    if threading.current_thread() is not threading.main_thread():
-        names.add(os.path.basename(frame.f_code.co_filename))
-    return None
-threading.settrace(trace)
-threading.setprofile(trace)
-sys.settrace(trace)
-train(3)
-sys.setprofile(trace)
-train(2)
-time.sleep(0.3)
-print(sys.gettrace() is trace, sys.getprofile() is trace)
-sys.settrace(None); sys.setprofile(None)
-print(sorted(names))
-""",
-    ),
-    _guest(
-        "waits for all its threads",
-        """
-import threading
-threads = [threading.Thread(target=time.sleep, args=(0.1,)) for _ in range(3)]
-for thread in threads:
-    thread.start()
 print(train())
-for thread in threading.enumerate():
-    if thread is not threading.main_thread():
-        thread.join(2)
-        print(thread.name, thread.is_alive())
-print(threading.active_count(), [thread.name for thread in threading.enumerate()])
 """,
+        57,  # of the first optimizer
     ),
     _guest(
-        "in asyncio, and in another thread",
+        "has a list of finders of its own, and files whose name raises",
         """
-import asyncio, threading
-async def main():
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGUSR1, print, "USR1")
-    os.kill(os.getpid(), signal.SIGUSR1)
-    await asyncio.sleep(0.05)
-    return train(2), await loop.run_in_executor(None, train, 2)
-print(asyncio.run(main()))
-thread = threading.Thread(target=lambda: print(train(1)))
-thread.start()
-thread.join()
-""",
-    ),
-    _guest(
-        "files whose name raises",
-        """
+class Finders(list):
+    def remove(self, value):
+        raise RuntimeError("finders stay")
+class Silent:
+    def find_module(self, name, path=None):
+        return None
+import warnings
+warnings.simplefilter("ignore")
+sys.meta_path = Finders([Silent(), *sys.meta_path])
+print(train())
 import io
 import torch
 class Target(io.BytesIO):
@@ -1069,50 +881,32 @@ for target in (Refuses(), Odd(), "missing/folder/file"):
 torch.save(torch.ones(2), "saved.pt")
 print(torch.load("saved.pt"), train())
 """,
+        10,
     ),
     _guest(
-        "functions as they are seen",
-        _REACHES_INSIDE
-        + """
-train(2)
-for name, value in names.items():
-    print(name, value.__module__, value.__qualname__, value.__name__, len(value.__doc__ or ""))
-    print(inspect.signature(value), inspect.isfunction(value))
-    print(len(inspect.getsource(value)))
-    print(sorted(value.__annotations__), hasattr(value, "__self__"))
-print(names["init"] is names["init2"])
-print(train(3))
-""",
-    ),
-    _guest(
-        "pickles and copies",
-        _REACHES_INSIDE
-        + """
-import copy, pickletools, subprocess
-model = torch.nn.Linear(2, 2)
-optimizer = torch.optim.AdamW(model.parameters())
-loader = DataLoader(torch.arange(4.0), 2)
-model(torch.ones(2)).sum().backward()
-optimizer.step()
-for name, value in {**names, "an optimizer": optimizer, "a loader": loader, "a model": model}.items():
-    try:
-        content = pickle.dumps(value, 0)
-    except Exception as error:
-        print(name, type(error), error)
-        continue
-    used = [word for opcode, word, _ in pickletools.genops(content) if opcode.name == "GLOBAL"]
-    print(name, used, b"torchscale" in content, content[:200])  # storages have addresses in it
-copied = copy.deepcopy(optimizer)
-copied.step()
-print(sorted(vars(copied)), sorted(vars(optimizer)), len(copy.deepcopy(loader)), copy.deepcopy(model))
-print(torch.save(names["save"], "by-reference.pt"), train(3))
-""",
-        1,  # of the first optimizer
-    ),
-    # torch.distributed
-    _guest(
-        "groups that fail, and come twice",
+        "loads torch in a way of its own; groups fail, and come twice",
         """
+import importlib.machinery
+class Plain:
+    def __init__(self, loader):
+        self.loader = loader
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+    def exec_module(self, module):
+        print("loading", module.__name__)
+        self.loader.exec_module(module)
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "torch":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name)
+        spec.loader = Plain(spec.loader)
+        return spec
+sys.meta_path.insert(0, Finder)
+import torch
+print(type(torch.__loader__), type(torch.__spec__.loader))
+print(train())
 import torch.distributed as dist
 for arguments in (
     dict(backend="gloo", init_method="tcp://127.0.0.1:99999", rank=0, world_size=1),
@@ -1132,6 +926,128 @@ for cycle in range(2):
     print(value.tolist(), train(2), dist.get_world_size())
     dist.destroy_process_group()
 """,
+        10,
+    ),
+    _guest(
+        "the first import of torch fails",
+        """
+import importlib.machinery
+class Finder:
+    left = 1
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name == "torch" and cls.left:
+            cls.left -= 1
+            raise ImportError("not yet")
+sys.meta_path.insert(0, Finder)
+try:
+    import torch
+except ImportError as error:
+    print(error)
+print(train())
+""",
+    ),
+    # the loop
+    _guest(
+        "optimizers of its own",
+        """
+import torch
+class Own(torch.optim.Optimizer):
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr})
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for value in group["params"]:
+                value.data -= group["lr"] * value.grad
+class Wrapper(torch.optim.SGD):
+    def step(self, closure=None):
+        return super().step(closure)
+print(train(4, Own), train(3, Wrapper), Own.step.__name__, Wrapper.step.__qualname__)
+""",
+        None,
+    ),
+    _guest(
+        "traces itself, looks at all it has, waits for its threads, does without garbage collection",
+        """
+import threading
+names = set()
+def trace(frame, event, argument):
+    if threading.current_thread() is not threading.main_thread():
+        names.add(os.path.basename(frame.f_code.co_filename))
+    return None
+threading.settrace(trace)
+threading.setprofile(trace)
+sys.settrace(trace)
+train(3)
+sys.setprofile(trace)
+train(2)
+time.sleep(0.3)
+print(sys.gettrace() is trace, sys.getprofile() is trace)
+sys.settrace(None); sys.setprofile(None)
+print(sorted(names))
+threading.settrace(None); threading.setprofile(None)
+import torch, warnings
+train()
+print([sys.excepthook is sys.__excepthook__, repr(threading.excepthook), sys.gettrace(), sys.getprofile()])
+print({int(n): repr(signal.getsignal(n)).partition(" at ")[0] for n in signal.valid_signals()})
+print([line for line in open("/proc/self/status") if line.startswith(("SigIgn", "SigBlk"))])
+print(own(sys.path), torch.get_num_threads(), torch.__spec__.loader.__class__, torch.__loader__.__class__)
+print(warnings.filters, torch.__spec__.origin, sys.getrecursionlimit(), sys.getswitchinterval())
+print(sys.modules["torch"] is torch)
+threads = [threading.Thread(target=time.sleep, args=(0.1,)) for _ in range(3)]
+for thread in threads:
+    thread.start()
+print(train())
+for thread in threading.enumerate():
+    if thread is not threading.main_thread():
+        thread.join(2)
+        print(thread.name, thread.is_alive())
+print(threading.active_count(), [thread.name for thread in threading.enumerate()])
+import gc
+seen = []
+gc.callbacks.append(lambda phase, information: seen.append(phase))
+train(2)
+gc.collect()
+gc.disable()
+print(seen[:2])
+gc.callbacks.clear()
+train(3)
+time.sleep(0.6)
+print(gc.isenabled(), gc.callbacks, gc.get_threshold(), gc.get_freeze_count())
+""",
+        20,
+    ),
+    _guest(
+        "functions as they are seen, pickled and copied",
+        _REACHES_INSIDE
+        + """
+train(2)
+for name, value in names.items():
+    print(name, value.__module__, value.__qualname__, value.__name__, len(value.__doc__ or ""))
+    print(inspect.signature(value), inspect.isfunction(value))
+    print(len(inspect.getsource(value)))
+    print(sorted(value.__annotations__), hasattr(value, "__self__"))
+print(names["init"] is names["init2"])
+import copy, pickletools, subprocess
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.AdamW(model.parameters())
+loader = DataLoader(torch.arange(4.0), 2)
+model(torch.ones(2)).sum().backward()
+optimizer.step()
+for name, value in {**names, "an optimizer": optimizer, "a loader": loader, "a model": model}.items():
+    try:
+        content = pickle.dumps(value, 0)
+    except Exception as error:
+        print(name, type(error), error)
+        continue
+    used = [word for opcode, word, _ in pickletools.genops(content) if opcode.name == "GLOBAL"]
+    print(name, used, b"torchscale" in content, content[:200])  # storages have addresses in it
+copied = copy.deepcopy(optimizer)
+copied.step()
+print(sorted(vars(copied)), sorted(vars(optimizer)), len(copy.deepcopy(loader)), copy.deepcopy(model))
+print(torch.save(names["save"], "by-reference.pt"), train(3))
+""",
+        5,
     ),
     # the folder of the run
     *(
@@ -1195,8 +1111,8 @@ print("more")
 """
 
 CAMPAIGN_GUESTS = [
-    *(_handling(name, "group") for name in SIGNALS if name not in COMMON),
-    *(_handling(name, "alone") for name in RARE),
+    _handling("group", [name for name in SIGNALS if name not in COMMON]),
+    _handling("alone", RARE),
     *(
         _light(f"dies of {name} sent to the command alone", _DIES, arguments=(name,))
         for name in ("STKFLT", "PWR")
@@ -1425,16 +1341,16 @@ _IN_CAMPAIGN = (
 )
 """Programs with torch that are like others here: two imports of torch take six seconds of a core."""
 _REAL = (
-    *("facts once torch is there", "executes itself again", "own sitecustomize and usercustomize"),
-    *(
-        "asks for torch before it imports it",
-        "wraps the finders",
-        "loads torch in a way of its own",
-    ),
-    *("has a list of finders of its own", "the first import of torch fails"),
-    *("reloads what depends on torch", "functions as they are seen", "pickles and copies"),
-    *("closes all descriptors", "has no descriptor left", "does without garbage collection"),
-    *("traces itself", "waits for all its threads", "has no memory left before its first step"),
+    "own sitecustomize and usercustomize",
+    "asks for torch before it imports it, and reloads what depends on it",
+    "wraps the finders; steps that raise are caught",
+    "has a list of finders of its own, and files whose name raises",
+    "loads torch in a way of its own; groups fail, and come twice",
+    "the first import of torch fails",
+    "functions as they are seen, pickled and copied",
+    *("closes all descriptors", "has no descriptor left"),
+    "traces itself, looks at all it has, waits for its threads, does without garbage collection",
+    "has no memory left before its first step",
 )
 """Programs that look at how they were started and what they import, or at all that a process has:
 also by themselves they are started as users do."""

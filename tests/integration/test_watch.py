@@ -84,51 +84,57 @@ def _watch(
     return done, json.loads((directory / "job" / "watch.json").read_text())
 
 
+HANGS = """
+if rank == 0:
+    dist.all_reduce(torch.ones(3))
+else:
+    time.sleep(15)
+    dist.all_reduce(torch.ones(3))
+"""
 DIES = "sys.exit(5) if rank == 1 else time.sleep(1)"
 
 
-@pytest.mark.parametrize(("strategy", "end"), [("ddp", ""), ("fsdp", ""), ("plain", DIES)])
-def test_a_rank_that_sleeps_is_named_with_its_line(tmp_path: Path, strategy: str, end: str) -> None:
-    """Also where that rank dies in the end; the exit code is then torchrun's."""
-    done, report = _watch(tmp_path, strategy, hang=end)
-
-    assert done.returncode == report["exit_code"] == (1 if end else 0), done.stderr
-    assert end or done.stdout.count("is done") == 2
+def _assert_the_sleep_is_found(
+    directory: Path, done: subprocess.CompletedProcess[str], report: dict[str, Any]
+) -> None:
+    """Of rank 1, with its line."""
     (found,) = [item for item in report["findings"] if item["finding"]["kind"] == "straggler"]
     assert found["finding"]["rank"] == 1
     assert 4 < found["finding"]["cost_seconds"] * 1e3 < 9
     lines = [line["line"] for line, _ in found["lines"]]
-    sleeps = (tmp_path / "train.py").read_text().splitlines().index("        time.sleep(0.006)") + 1
-    assert sleeps in lines
+    program = (directory / "train.py").read_text().splitlines()
+    assert program.index("        time.sleep(0.006)") + 1 in lines
     assert report["world_size"] == 2
-    assert 150 < report["steps"] <= 200 if end else report["steps"] == 200
     assert "rank 1 arrives" in done.stderr
 
 
-@pytest.mark.parametrize("recorders", ["", NVIDIAS], ids=["gloo's", "both"])
-def test_a_job_that_hangs_is_explained_while_it_hangs(tmp_path: Path, recorders: str) -> None:
-    """Also where the collectives are in the recorder that comes second, of which they are read."""
-    hang = (
-        "if rank == 0:\n    dist.all_reduce(torch.ones(3))\nelse:\n    time.sleep(15)\n"
-        "    dist.all_reduce(torch.ones(3))"
-    )
-    done, report = _watch(
-        tmp_path,
-        "plain",
-        "--stall",
-        "4s",
-        extra=0.006 if recorders else 0,
-        hang=hang,
-        recorders=recorders,
-    )
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_rank_that_sleeps_is_named_with_its_line(tmp_path: Path, strategy: str) -> None:
+    done, report = _watch(tmp_path, strategy)
 
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == report["exit_code"] == 0, done.stderr
+    assert done.stdout.count("is done") == 2
+    assert report["steps"] == 200
+    _assert_the_sleep_is_found(tmp_path, done, report)
+
+
+@pytest.mark.parametrize(
+    ("recorders", "end"), [("", DIES), (NVIDIAS, "")], ids=["gloo's, and a rank dies", "both"]
+)
+def test_a_job_that_hangs_is_explained_while_it_hangs(
+    tmp_path: Path, recorders: str, end: str
+) -> None:
+    """Also where the collectives are in the recorder that comes second, of which they are read, and
+    where a rank dies in the end; the exit code is then torchrun's."""
+    done, report = _watch(tmp_path, "plain", "--stall", "4s", hang=HANGS + end, recorders=recorders)
+
+    assert done.returncode == report["exit_code"] == (1 if end else 0), done.stderr
     assert "No progress for" in done.stderr
     assert report["autopsy"]["ranks"] == [1] or "rank 1" in report["autopsy"]["summary"]
     assert any("flight recorders read" in text for text in report["autopsy"]["evidence"])
+    assert 150 < report["steps"] <= 200 if end else report["steps"] == 200
+    _assert_the_sleep_is_found(tmp_path, done, report)
     if recorders:
-        (found,) = [item for item in report["findings"] if item["finding"]["kind"] == "straggler"]
-        assert found["finding"]["rank"] == 1
         read = report["per_rank"][0]["recorders"]
         assert read["gloo"] == 0
         assert read["nccl"] > 200

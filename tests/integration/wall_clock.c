@@ -1,28 +1,32 @@
-/* A wall clock that is set while a program runs: by WALL_CLOCK_SET_BY seconds, once the monotonic
-   clock has come to WALL_CLOCK_SET_AT. To be preloaded; waits of the kernel go on by the real one. */
+/* A wall clock that is set twice while a program runs: by the seconds of WALL_CLOCK_SET_BY, once the
+   monotonic clock has come to those of WALL_CLOCK_SET_AT. To be preloaded; waits of the kernel go on
+   by the real one. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/time.h>
 #include <time.h>
 
 static int (*real_gettime)(clockid_t, struct timespec *);
-static double set_at = 1e18;
-static long set_by;
+static double set_at[2] = {1e18, 1e18};
+static long set_by[2];
 
 __attribute__((constructor)) static void begin(void) {
     const char *at = getenv("WALL_CLOCK_SET_AT"), *by = getenv("WALL_CLOCK_SET_BY");
     real_gettime = dlsym(RTLD_NEXT, "clock_gettime");
     if (at && by) {
-        set_at = atof(at);
-        set_by = atol(by);
+        sscanf(at, "%lf %lf", &set_at[0], &set_at[1]);
+        sscanf(by, "%ld %ld", &set_by[0], &set_by[1]);
     }
 }
 
 static long shift(void) {
     struct timespec now;
+    double seconds;
     real_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 > set_at ? set_by : 0;
+    seconds = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    return (seconds > set_at[0] ? set_by[0] : 0) + (seconds > set_at[1] ? set_by[1] : 0);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *found) {

@@ -34,7 +34,7 @@ CEILINGS: Mapping[str, int] = {
     "export": 18_000,
     "report": 18_000,
     "history": 17_500,
-    "runs": 13_400,
+    "runs": 13_500,
     "predict": 15_200,
     "tune": 15_500,
     "submit": 6_500,

@@ -166,7 +166,11 @@ def draw(name: str, directory: Path, *arguments: str, shown: str | None = None) 
     )
     console = Console(record=True, width=WIDTH, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115, PTH123
     console.print(f"$ torchscale {shown or ' '.join(arguments)}", style="bold", highlight=False)
-    console.print(Text.from_ansi(done.stdout + done.stderr), soft_wrap=False)
+    printed = done.stdout + done.stderr
+    for argument in arguments:
+        if "results/" in argument:  # as somebody types it who is where the run was made
+            printed = printed.replace(argument, argument[argument.rindex("results/") :])
+    console.print(Text.from_ansi(printed), soft_wrap=False)
     (PICTURES / f"{name}.svg").write_text(
         console.export_svg(title=f"torchscale {arguments[0]}", unique_id=name)
     )

@@ -256,11 +256,9 @@ def _environment(**settings: str) -> dict[str, str]:
     }
 
 
-def _ours(
-    case: Case, directory: Path, *, warmup: int, steps: int, malloc: str
-) -> tuple[float, float]:
-    """A launch of torchscale."""
-    experiment = Experiment.model_validate(
+def experiment_of(case: Case, *, warmup: int, steps: int, malloc: str) -> Experiment:
+    """A config with the one cell of a case, measured for so many steps."""
+    return Experiment.model_validate(
         {
             "models": [{"name": f"family_models:{case.builder}", **case.options}],
             "batch_sizes": case.batch_size,
@@ -276,6 +274,13 @@ def _ours(
             },
         }
     )
+
+
+def _ours(
+    case: Case, directory: Path, *, warmup: int, steps: int, malloc: str
+) -> tuple[float, float]:
+    """A launch of torchscale."""
+    experiment = experiment_of(case, warmup=warmup, steps=steps, malloc=malloc)
     plan = make_plan(experiment, detect_machine())
     limits = LaunchLimits(timeout_seconds=600, stall_seconds=300)
     with tempfile.TemporaryDirectory(dir=directory) as name:

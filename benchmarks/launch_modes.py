@@ -27,9 +27,8 @@ from functools import partial
 from pathlib import Path
 
 from fidelity import describe
-from fidelity_family import HERE, MODELS, Case
+from fidelity_family import HERE, MODELS, Case, experiment_of
 
-from torchscale.config.experiment import Experiment
 from torchscale.launch.agents.elastic import ElasticLauncher
 from torchscale.launch.control import LaunchLimits, StopRequest, launch_task
 from torchscale.launch.group import LaunchGroup
@@ -117,22 +116,7 @@ def _measure(
 
 
 def _task(case: Case, steps: int, warmup: int) -> LaunchTask:
-    experiment = Experiment.model_validate(
-        {
-            "models": [{"name": f"family_models:{case.builder}", **case.options}],
-            "batch_sizes": case.batch_size,
-            "gpu_counts": case.ranks,
-            "device": "cpu",
-            "training": {"optimizer": case.optimizer, "precision": case.precision},
-            "launch": {"threads_per_rank": 1},
-            "benchmark": {
-                "measure_steps": steps,
-                "warmup_steps": warmup,
-                "warmup_seconds": 0.0,
-                "steady_tolerance": 0.99,
-            },
-        }
-    )
+    experiment = experiment_of(case, warmup=warmup, steps=steps, malloc="keep")
     plan = make_plan(experiment, detect_machine())
     return launch_task(plan, plan.to_run[0], _LIMITS)
 

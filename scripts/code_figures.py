@@ -33,15 +33,14 @@ SIGNATURE = 60
 """Lines: a longer signature does not fit a screen together with the first lines of its body."""
 MODULE = 300
 """Lines, code and all: six screens. Of longer ones a reader looks for the place by searching."""
-_ONE_FORM = "one of the forms of signals that are to become one"
 TALL = {
-    "analysis/diagnosis/signals.py": _ONE_FORM,
-    "analysis/exchanges/steps.py": _ONE_FORM,
-    "analysis/training/signals.py": _ONE_FORM,
+    "analysis/diagnosis/signals.py": "one table of what the rules judge, with what each is",
+    "analysis/exchanges/steps.py": "one table of steps and the one way from events to it",
+    "analysis/training/signals.py": "from a launch's record to that table, and into its digest",
     "features/bisect/search.py": "what to launch next and when it ends read the same launches",
     "features/decide/tune/search.py": "comparing, probing and verifying share winner and budget",
-    "features/trace/analysis/signals.py": _ONE_FORM,
-    "features/watch/analysis/verdict.py": _ONE_FORM,
+    "features/trace/analysis/signals.py": "from a recording to that table",
+    "features/watch/analysis/verdict.py": "the rules share a job's stretches of one level",
     "worker/trainer.py": "set-up, passes and batches share model, optimizer and meters",
     "worker/watch/collector.py": "one state machine of start, fork, flush and end",
 }

@@ -11,9 +11,11 @@ import pytest
 from rich.console import Console
 
 from tests.factories import cells, launch_record, rank_record, run
+from tests.features.trace.analysis.test_analyze import training
 from tests.report.test_build import mixed_run
 from tests.report.test_machine import machine_summary
 from torchscale.analysis.summary.run import RunSummary, summarize
+from torchscale.features.trace.analysis.analyze import analyze_trace
 from torchscale.report.terminal.run import print_run
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
@@ -145,3 +147,12 @@ def test_a_price_has_its_table_and_stays_in_the_line_for_the_report(summary: Run
     assert "$" in text
     assert lines[-1] == "The report has all: torchscale report results/demo --cost 2.5"
     assert "Cost" not in text.split("Not shown:")[1]
+
+
+def test_findings_of_a_run_that_was_profiled_alone_are_said_once() -> None:
+    found = run({})
+    profile = analyze_trace(training([0.0, 100.0]))
+    recorded = replace(found.cells[0], launches=(), profile=profile)
+    text = "\n".join(printed(summarize(replace(found, cells=(recorded,))), 200))
+    assert text.count("the host hands out work late") == 1
+    assert "share of each rank's window" in text, "and the tables of its profile"

@@ -48,6 +48,23 @@ def alive(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
+def test_what_another_thread_imports_while_a_process_starts_prints_nothing() -> None:
+    """As scipy, with which it imports ``logging``: both have locks that they take before a fork and
+    release after it."""
+    program = """
+import importlib, os, sys
+from torchscale.util.processes.subprocesses import ManagedProcess
+os.register_at_fork(before=lambda: importlib.import_module("concurrent.futures.thread"))
+with open(os.devnull, "wb") as nothing:
+    process = ManagedProcess(
+        [sys.executable, "-c", ""], env=dict(os.environ), stdout=nothing, stderr=nothing
+    )
+    process.end()
+"""
+    done = run_bounded(python(program), timeout_seconds=30)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_output_and_exit_code() -> None:
     done = run_bounded(
         python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"),

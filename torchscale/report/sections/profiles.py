@@ -10,7 +10,7 @@ from torchscale.report.profile_blocks import operation_tables, profile_blocks
 from torchscale.report.text.labels import batch_label, panel_title
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.util.units import format_percent
-from torchscale.util.words import format_range
+from torchscale.util.words import format_range, plural
 
 MAX_PROFILES = 12
 """Each profile has a timeline of the full page width and two tables."""
@@ -23,7 +23,8 @@ def profile_section(summary: RunSummary) -> Section:
     profiled = [(cell, cell.profile) for cell in summary.cells if cell.profile is not None]
     advised: set[str] = set()
     for cell, analysis in profiled[:MAX_PROFILES]:
-        title = f"{panel_title(cell.cell)}, {batch_label(cell.cell)}, {cell.cell.world_size} ranks"
+        ranks = plural(cell.cell.world_size, "rank")
+        title = f"{panel_title(cell.cell)}, {batch_label(cell.cell)}, {ranks}"
         blocks += profile_blocks(analysis, title, advised)
         tables = operation_tables(analysis)
         if tables:

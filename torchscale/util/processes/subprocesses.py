@@ -7,6 +7,9 @@ the environment that descendants inherit.
 
 from __future__ import annotations
 
+# Locks what it has at forks. Imported by another thread in the middle of one, it would release there
+# what it has not locked, and Python would print that.
+import concurrent.futures.thread  # noqa: F401
 import ctypes
 import os
 import signal

@@ -223,7 +223,8 @@ def test_the_terminal_has_more_rows_than_a_comment_on_a_pull_request() -> None:
 
 def test_the_terminal_names_warnings_and_explains_brackets_where_there_are_some() -> None:
     text = printed(CONTENDED)
-    assert re.search(r"^tiny ResNet.*contended", text, re.MULTILINE)
+    assert re.search(r"^cell .* verdict +warnings$", text, re.MULTILINE)
+    assert re.search(r"^tiny ResNet.*unclear \(contended\) +contended", text, re.MULTILINE)
     assert "Warnings are of one side" in text
     assert ("[In brackets]" in text) == bool(re.search(r"^tiny ResNet.*\[.*\]", text, re.MULTILINE))
     quiet = ComparisonReport(

@@ -49,17 +49,8 @@ _T = TypeVar("_T")
 
 @contextmanager
 def open_history(path: Path | None, *, create: bool = False) -> Iterator[HistoryFile]:
-    """Open a history, and close it afterwards.
-
-    Args:
-        path: The file; ``None`` keeps a new one in memory.
-        create: Whether it may be created and added to; else it is only read.
-
-    Raises:
-        UsageError: there is no such file.
-        StoreError: it is no history, is damaged, or is of a newer torchscale.
-        OutputError: it cannot be created.
-    """
+    """Open a history, and close it afterwards. Arguments and errors as of
+    :func:`~torchscale.features.compare.history.database.open_database`."""
     with open_database(path, create=create) as database:
         yield HistoryFile(database)
 

@@ -256,14 +256,16 @@ def _environment(**settings: str) -> dict[str, str]:
     }
 
 
-def experiment_of(case: Case, *, warmup: int, steps: int, malloc: str) -> Experiment:
+def experiment_of(
+    case: Case, *, warmup: int, steps: int, malloc: str, device: str = "cpu"
+) -> Experiment:
     """A config with the one cell of a case, measured for so many steps."""
     return Experiment.model_validate(
         {
             "models": [{"name": f"family_models:{case.builder}", **case.options}],
             "batch_sizes": case.batch_size,
             "gpu_counts": case.ranks,
-            "device": "cpu",
+            "device": device,
             "training": {"optimizer": case.optimizer, "precision": case.precision},
             "launch": {"threads_per_rank": 1, "malloc": malloc},
             "benchmark": {

@@ -57,12 +57,14 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases whose title contains this")
     parser.add_argument("--ways", default="", help="of " + "; ".join(WAYS))
     parser.add_argument("--seconds", type=float, default=_MEASURED_SECONDS)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
     ways = tuple(arguments.ways.split(";")) if arguments.ways else WAYS
     os.chdir(HERE)  # the model's module is imported from the working directory
     of_all: dict[str, list[float]] = defaultdict(list)
     for case in _cases(arguments.only):
-        rates, faults = _measure(case, ways, arguments.rounds, arguments.seconds)
+        task = partial(_task, case, arguments.device)
+        rates, faults = _measure(case, task, ways, arguments.rounds, arguments.seconds)
         for way in ways:
             if way == TORCHRUN:
                 continue
@@ -82,17 +84,21 @@ def _cases(only: str) -> list[Case]:
 
 
 def _measure(
-    case: Case, ways: tuple[str, ...], rounds: int, seconds: float
+    case: Case,
+    task_of: Callable[[int, int], LaunchTask],
+    ways: tuple[str, ...],
+    rounds: int,
+    seconds: float,
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Samples per second, and minor page faults a step, of each launch of each way."""
     rates: dict[str, list[float]] = {way: [] for way in ways}
     faults: dict[str, list[float]] = {way: [] for way in ways}
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        rate, _ = _launched(partial(_torchrun, directory), _task(case, 20, 5))
+        rate, _ = _launched(partial(_torchrun, directory), task_of(20, 5))
         per_second = rate / (case.batch_size * case.ranks)
         steps = max(20, 10 * round(seconds * per_second / 10))
-        task = _task(case, steps, max(5, round(_WARMUP_SECONDS * per_second)))
+        task = task_of(steps, max(5, round(_WARMUP_SECONDS * per_second)))
         forks = ElasticLauncher(directory / "forks")
         stack.callback(forks.close)
         group = LaunchGroup(task, directory / "group", {})
@@ -106,7 +112,7 @@ def _measure(
         }
         for way in ("forks", "group"):  # neither is new in the first round
             if way in ways:
-                _launched(run[way], _task(case, 20, 5))
+                _launched(run[way], task_of(20, 5))
         for _ in range(rounds):
             for way in random.sample(ways, len(ways)):
                 rate, fault = _launched(run[way], task)
@@ -115,8 +121,8 @@ def _measure(
     return rates, faults
 
 
-def _task(case: Case, steps: int, warmup: int) -> LaunchTask:
-    experiment = experiment_of(case, warmup=warmup, steps=steps, malloc="keep")
+def _task(case: Case, device: str, steps: int, warmup: int) -> LaunchTask:
+    experiment = experiment_of(case, warmup=warmup, steps=steps, malloc="keep", device=device)
     plan = make_plan(experiment, detect_machine())
     return launch_task(plan, plan.to_run[0], _LIMITS)
 

@@ -671,9 +671,11 @@ def late_rank_recorded(strategy: str) -> Callable[[Session, float], Outcome]:
         if ran.document is None:
             return Outcome(FAIL, ran.problem())
         window = ran.document["window"]
-        if not ran.document["findings"] and window["confidence"] == "low":
+        findings = ran.document["findings"]
+        named = any(item["kind"] == "straggler" for item in findings)
+        if not named and window["confidence"] == "low":
             return Outcome(NOT_APPLICABLE, f"{strategy}: not judged: {window['reasons'][0]}"[:200])
-        return _late_rank(ran.document["findings"], strategy)
+        return _late_rank(findings, strategy)
 
     return check
 

@@ -549,7 +549,8 @@ def test_the_late_rank_alone_is_to_be_named(
 
 def test_a_recording_that_judges_no_rank_says_why(tmp_path: Path) -> None:
     window = {"confidence": "low", "reasons": ["the ranks' clocks do not agree"]}
-    made = session(tmp_path, document={"findings": [], "window": window})
+    others = [{"kind": "host_bound", "summary": "the device has nothing to do", "rank": None}]
+    made = session(tmp_path, document={"findings": others, "window": window})
     found = script.late_rank_recorded("fsdp")(made, 5)
     assert found.result == "not applicable"
     assert found.figure == "fsdp: not judged: the ranks' clocks do not agree"

@@ -18,6 +18,7 @@ from torchscale.report.sections.first_screen.status import statuses
 from torchscale.report.values import Tone
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.state import State
 
@@ -129,6 +130,25 @@ def test_the_costliest_cause_is_the_limit() -> None:
     assert rows["Limited by?"].anchor == "diagnosis"
     clean = answers(summarize(diagnosed_run(0.0, 0.001)))
     assert (clean["Limited by?"].answer, clean["Limited by?"].tone) == ("nothing found", Tone.PLAIN)
+
+
+def test_gpus_that_idle_are_said_where_no_rule_found_why() -> None:
+    plan = cells(batch_sizes=[4, 16, 64], gpu_counts=[1])
+    launches = {
+        cell.id: [launch_record(cell, telemetry=_busy_gpus(share))]
+        for cell, share in zip(plan, (0.11, 0.13, 0.97), strict=True)
+    }
+    row = answers(summarize(run(launches, batch_sizes=[4, 16, 64], gpu_counts=[1])))["Limited by?"]
+    assert (row.answer, row.anchor) == ("idle GPUs", "telemetry")
+    assert row.text.startswith("in 2 cells GPUs were busy 11 % to 13 % of the time, and no rule")
+    one = {cell.id: launches[cell.id] for cell in plan[2:]}
+    clean = answers(summarize(run(one, batch_sizes=[64], gpu_counts=[1])))
+    assert "Limited by?" not in clean or clean["Limited by?"].answer == "nothing found"
+
+
+def _busy_gpus(share: float) -> Telemetry:
+    gpu = GpuUse(uuid="GPU-0", busy=share)
+    return Telemetry(seconds=10.0, readings=10, gpus=(gpu,))
 
 
 def test_a_folder_of_profiles_alone_answers_the_same_questions() -> None:

@@ -3,6 +3,7 @@ on."""
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 
@@ -44,6 +45,9 @@ _FIT = {
 _NO_VERDICT = "No verdict on the link: "
 """Begins a verdict that is none, which the answer says already."""
 _ANCHORS = {"Peak rates?": "ceilings", "Memory?": "memory", "Checkpoints?": "checkpoints"}
+MOSTLY_IDLE = 0.5
+"""Chosen: a GPU that computes half of the time can be twice as fast. Tiny models on an H200 were at
+0.11 to 0.13, where the batch size changed nothing in the length of a step."""
 _MAX_MACHINE_ROWS = 5
 """Rows beside the first chart; the sections have all cells."""
 
@@ -234,11 +238,33 @@ def _limited(summary: RunSummary, groups: Sequence[CauseGroup]) -> QuestionAnswe
         return QuestionAnswer(
             "Limited by?", first.title.lower(), shortened(text), tone, "diagnosis"
         )
+    busy = [share for cell in summary.measured if (share := _busy(cell)) is not None]
+    idle = [share for share in busy if share < MOSTLY_IDLE]
+    if idle:
+        shares = " to ".join(
+            dict.fromkeys(format_percent(end, 0) for end in (min(idle), max(idle)))
+        )
+        text = (
+            f"in {plural(len(idle), 'cell')} GPUs were busy {shares} of the time, and no rule "
+            "found why; often the host hands out work too slowly: try larger batches, "
+            "torch.compile or CUDA graphs"
+        )
+        return QuestionAnswer("Limited by?", "idle GPUs", text, Tone.CAUTION, "telemetry")
     if any(cell.diagnosis is not None for cell in summary.measured):
         return QuestionAnswer(
             "Limited by?", "nothing found", "no rule found a bottleneck", Tone.PLAIN, "diagnosis"
         )
     return None
+
+
+def _busy(cell: TrainingSummary) -> float | None:
+    """The mean share of the measured time in which a GPU of the cell ran a kernel."""
+    figures = cell.figures
+    if figures is None:
+        return None
+    machines = [node.telemetry for node in figures.nodes] or [figures.telemetry]
+    known = [gpu.busy for use in machines if use for gpu in use.gpus if gpu.busy is not None]
+    return statistics.fmean(known) if known else None
 
 
 def _certain(summary: RunSummary) -> QuestionAnswer | None:

@@ -50,8 +50,12 @@ MODULES = (
     "torchscale/features/decide/tune/surface.py",
     "torchscale/features/decide/tune/trials.py",
     "torchscale/features/watch/hang",
+    "torchscale/features/watch/hang/recorder_dump",
+    "torchscale/features/watch/hang/watchdog",
     "torchscale/store",
     "torchscale/util/redaction.py",
+    "torchscale/util/secret_arguments.py",
+    "torchscale/util/secret_forms.py",
 )
 LEFT_OUT = (
     "tests/analysis/diagnosis/test_false_alarms.py",

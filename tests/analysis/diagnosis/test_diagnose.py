@@ -490,6 +490,20 @@ def test_rules_about_several_ranks_do_not_apply_to_one() -> None:
         assert not about_groups & {item.kind for item in diagnosis.abstentions}
 
 
+@pytest.mark.parametrize(
+    ("ranks", "job_ranks", "is_alone"),
+    [(1, None, False), (1, 1, False), (1, 2, True), (2, 2, False), (2, 8, False)],
+)
+def test_a_rank_whose_job_has_others_is_compared_with_none(
+    ranks: int, job_ranks: int | None, is_alone: bool
+) -> None:
+    """A rule about several ranks says so there; of a job of one rank it says nothing."""
+    signals = quiet(ranks, job_ranks=job_ranks)
+    reasons = {item.kind: item.reason for item in diagnose(signals).abstentions}
+    assert set(reasons.values()) == ({f"one of {job_ranks} ranks is here"} if is_alone else set())
+    assert (FindingKind.LOAD_IMBALANCE in reasons) is is_alone
+
+
 def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:
     always = {
         "origin",

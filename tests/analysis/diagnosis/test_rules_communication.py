@@ -121,3 +121,29 @@ def test_an_exchange_that_varies_little_or_is_short_is_not_unsteady(
     nobody would notice it."""
     signals = quiet(step_seconds=20.0, exposed_p50=p50, exposed_p95=p95)
     assert (FindingKind.SYNC_VARIANCE in found(signals)) is is_named
+
+
+@pytest.mark.parametrize(("seconds", "is_named"), [(1.0, True), (0.99, False)])
+def test_communication_of_a_rank_alone_is_named_from_a_twentieth_of_the_step_on(
+    seconds: float, is_named: bool
+) -> None:
+    """Whether it waits or transfers is not known of a rank that is not compared with others."""
+    signals = quiet(1, step_seconds=20.0, exposed=np.full(BATCHES, seconds), transfer=None)
+    finding = found(signals).get(FindingKind.EXPOSED_COMMUNICATION)
+    assert (finding is not None) is is_named
+    if finding is not None:
+        assert (finding.cost_seconds, finding.cost_percent) == (1.0, 5.0)
+        assert finding.confidence is Confidence.LOW
+        assert finding.summary == "communication takes 1.00 s a step that no compute hides"
+
+
+@pytest.mark.parametrize(
+    ("overlap", "lines"),
+    [(0.25, ["25 % of communication is hidden under compute"]), (None, [])],
+)
+def test_the_overlap_of_a_rank_alone_is_evidence_where_it_is_known(
+    overlap: float | None, lines: list[str]
+) -> None:
+    signals = quiet(1, exposed=EXPOSED, transfer=None, overlap=overlap)
+    evidence = found(signals)[FindingKind.EXPOSED_COMMUNICATION].evidence
+    assert evidence == ("waiting for other ranks and transfer cannot be told apart here", *lines)

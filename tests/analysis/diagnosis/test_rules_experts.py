@@ -206,6 +206,14 @@ def test_on_devices_both() -> None:
     assert {kind: one.rank for kind, one in found(signals).items()} == {STRAGGLER: 0, UNEVEN: 0}
 
 
+@pytest.mark.parametrize(("share", "is_named"), [(0.9, True), (0.89, False)])
+def test_a_rank_with_nine_tenths_of_the_others_tokens_has_no_few(
+    share: float, *, is_named: bool
+) -> None:
+    signals = on_device(load(1.0, 1.0, 1.0, share, slower=1.3, slow_row=3))
+    assert (STRAGGLER in found(signals)) is is_named
+
+
 def test_a_rank_with_few_tokens_is_not_called_slow_for_what_each_takes() -> None:
     signals = on_device(load(1.2, 1.2, 1.2, 0.4, slower=1.3, slow_row=3))
     assert STRAGGLER not in found(signals)
@@ -242,4 +250,6 @@ def test_what_a_token_takes_is_that_of_the_rank_where_it_takes_least() -> None:
     assert beyond_even_share(tokens, seconds)[0] == pytest.approx([0.05, 0.183333], rel=1e-3)
     assert beyond_even_share(tokens, seconds).sum(axis=0) == pytest.approx([0, 0], abs=1e-12)
     assert seconds_per_token(np.zeros((2, 3)), np.zeros((2, 3))) == 0
+    single = np.array([[1.0], [0.0]])
+    assert seconds_per_token(single, 0.5 * single) == 0.5
     assert STEP == 0.1

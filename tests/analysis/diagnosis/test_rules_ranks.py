@@ -34,11 +34,14 @@ def waited_for(seconds: float) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("seconds", "rank"), [(3.01, 3), (3.0, None)])
+@pytest.mark.parametrize(
+    ("seconds", "others", "rank"),
+    [(3.01, 0.0, 3), (3.0, 0.0, None), (4.01, 1.0, 3), (4.0, 1.0, None)],
+)
 def test_a_rank_whose_loader_takes_three_hundredths_of_the_step_longer_is_named(
-    seconds: float, rank: int | None
+    seconds: float, others: float, rank: int | None
 ) -> None:
-    finding = loading(seconds, step_seconds=100.0)
+    finding = loading(seconds, others=others, step_seconds=100.0)
     assert (None if finding is None else finding.rank) == rank
 
 

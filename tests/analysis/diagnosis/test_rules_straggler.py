@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.analysis.diagnosis.test_diagnose import BATCHES, found, quiet, slow, why_not
-from torchscale.analysis.diagnosis.signals import Pauses, SignalOrigin, Signals, Windows
+from torchscale.analysis.diagnosis.rules_straggler import _blame_beside_experts
+from torchscale.analysis.diagnosis.signals import ExpertLoad, Pauses, SignalOrigin, Signals, Windows
 from torchscale.analysis.diagnosis.undisturbed import _least_shift
 from torchscale.schema.profiles.finding import Finding, FindingKind
 
@@ -374,3 +375,26 @@ def test_a_rank_that_is_no_slower_without_synchronization_is_told_with_both_time
         "rank 1 is 10.0 s a step slower in training, but not without gradient synchronization "
         "(1.00 s against 1.00 s)"
     )
+
+
+@pytest.mark.parametrize(("seconds", "is_named"), [(103.0, True), (102.9, False)])
+def test_a_straggler_is_slower_than_the_median_and_not_than_the_fastest(
+    seconds: float, is_named: bool
+) -> None:
+    signals = steady(seconds)
+    assert signals.compute is not None
+    compute = signals.compute.copy()
+    compute[3] = 90.0
+    assert (straggler_of(replace(signals, compute=compute)) is not None) is is_named
+
+
+def test_blame_for_tokens_beyond_an_even_share_is_the_experts() -> None:
+    """Of 12 s that ranks wait, 7.2 are for the first, whose experts have 1.5 tokens of a second
+    more than an even share: three others wait for these. That a rank has fewer adds nothing."""
+    tokens = np.array([[3.0], [1.0], [1.0], [1.0]])
+    experts = ExpertLoad(tokens, tokens, np.zeros(4), ((),) * 4)
+    wait, blame = np.full((4, 1), 3.0), np.array([0.6, 0.3, 0.1, 0.0])
+    left = _blame_beside_experts(quiet(experts=experts), blame, wait)
+    assert left == pytest.approx(np.array([2.7, 3.6, 1.2, 0.0]) / 7.5)
+    alone = _blame_beside_experts(quiet(experts=experts), np.array([1.0, 0.0, 0.0, 0.0]), wait / 4)
+    assert alone.tolist() == [0.0] * 4

@@ -398,3 +398,13 @@ def test_blame_for_tokens_beyond_an_even_share_is_the_experts() -> None:
     assert left == pytest.approx(np.array([2.7, 3.6, 1.2, 0.0]) / 7.5)
     alone = _blame_beside_experts(quiet(experts=experts), np.array([1.0, 0.0, 0.0, 0.0]), wait / 4)
     assert alone.tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize(("share", "is_named"), [(0.05, True), (0.051, False)])
+def test_other_processes_that_take_half_of_what_a_rank_loses_do_not_excuse_it(
+    share: float, is_named: bool
+) -> None:
+    """5 of 100 s, where the rank takes 10 s longer."""
+    others = np.array([0.0, share, 0.0, 0.0])
+    signals = steady(110.0, step_seconds=100.0, other_processes=others)
+    assert (straggler_of(signals) is not None) is is_named

@@ -293,7 +293,8 @@ def test_the_others_wait_for_half_of_what_an_even_split_gains(
     finding = found(signals).get(UNEVEN)
     assert (finding is not None) is is_named
     if finding is not None:
-        assert (finding.cost_seconds, finding.cost_percent) == (192.0, pytest.approx(3.84))
+        assert finding.cost_seconds == 192.0
+        assert finding.cost_percent == pytest.approx(3.84)
 
 
 @pytest.mark.parametrize(("step_seconds", "is_named"), [(9600.0, True), (9601.0, False)])
@@ -360,4 +361,5 @@ def test_half_of_what_slow_experts_cost_is_waited_for(waited: float, *, is_named
     finding = found(replace(signals, **waits)).get(STRAGGLER)
     assert (finding is not None) is is_named
     if finding is not None:
-        assert (finding.cost_seconds, finding.cost_percent) == (10.0, pytest.approx(10 / 1.2))
+        assert finding.cost_seconds == 10.0
+        assert finding.cost_percent == pytest.approx(10 / 1.2)

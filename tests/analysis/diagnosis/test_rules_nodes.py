@@ -77,6 +77,11 @@ def test_of_one_rank_on_each_machine_the_rank_is_named() -> None:
     assert FindingKind.STRAGGLING_NODE not in findings
 
 
+def test_a_machine_is_not_compared_with_one_that_has_a_single_rank() -> None:
+    findings = found(slow_rows(0, 1, hosts=("n0", "n0", "n1")))
+    assert FindingKind.STRAGGLING_NODE not in findings
+
+
 def test_signals_by_machine_are_means_over_its_ranks() -> None:
     signals = quiet(4, hosts=("n0", "n0", "n1", "n1"), blame=np.array([0.1, 0.2, 0.3, 0.4]))
     machines = by_machine(signals, [[0, 1], [2, 3]])

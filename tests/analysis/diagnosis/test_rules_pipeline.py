@@ -419,3 +419,23 @@ def test_of_two_ranks_with_spells_the_costlier_one_is_named_against_its_stage() 
     finding = found(pipeline(2, 2, extra=extra))[FindingKind.INTERMITTENT_STRAGGLER]
     assert finding.rank == 3
     assert "longer than that of the ranks of its stage" in finding.summary
+
+
+def test_a_stage_alone_has_no_more_work_than_others() -> None:
+    assert not RANK_KINDS & set(found(pipeline(1, 2)))
+
+
+@pytest.mark.parametrize(("steps", "confidence"), [(20, Confidence.HIGH), (0, Confidence.MEDIUM)])
+def test_an_uneven_stage_of_a_recording_without_steps_is_less_certain(
+    steps: int, confidence: Confidence
+) -> None:
+    finding = found(exact(2, 2, work={1: 150.0}, steps=steps))[FindingKind.UNEVEN_STAGES]
+    assert finding.confidence is confidence
+
+
+def test_stages_of_a_launch_with_copies_are_told_by_their_forward_passes() -> None:
+    signals = pipeline(2, 2, work={1: 0.2}, origin=SignalOrigin.LAUNCH)
+    assert signals.windows is not None
+    forward = replace(signals.windows, quiet=signals.windows.compute / 3)
+    finding = found(replace(signals, windows=forward))[FindingKind.UNEVEN_STAGES]
+    assert finding.evidence[0].startswith("compute of a step by stage (forward pass): 1 (ranks 0, ")

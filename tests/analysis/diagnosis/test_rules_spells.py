@@ -450,6 +450,13 @@ def test_a_rank_whose_peers_become_faster_has_no_spells(own: float, is_told: boo
     assert are_seen_at_once(windows) is is_told
 
 
+@pytest.mark.parametrize(("scatter", "is_told"), [(3.3, True), (3.4, False)])
+def test_the_levels_lie_apart_by_four_times_the_scatter(scatter: float, is_told: bool) -> None:
+    """20 s by 4 · 1.48: windows lie up to 3.37 s above and below their level."""
+    extra = stretches(*SIX) + np.tile([scatter, -scatter], EIGHTY // 2)
+    assert are_seen_at_once(in_windows({1: extra})) is is_told
+
+
 def test_a_window_between_the_levels_is_as_the_one_before() -> None:
     excess = np.array([5.0, 6.0, 6.1, 4.1, 4.0, 6.0])
     assert _slow_windows(excess, 0.0, 10.0).tolist() == [False, False, True, True, False, False]

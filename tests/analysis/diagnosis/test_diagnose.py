@@ -417,6 +417,15 @@ def test_lowered_clocks_have_a_rank_where_it_is_one_alone(
     assert found(quiet(throttled=throttled))[FindingKind.THROTTLING].rank == rank
 
 
+def test_of_many_ranks_sixteen_are_shown() -> None:
+    """A report of a thousand ranks stays readable."""
+    idle = found(quiet(17, host_bound=np.full(17, 0.02)))[FindingKind.HOST_BOUND]
+    assert idle.evidence == (f"by rank: {', '.join(['20.0 ms'] * 16)}",)
+    lowered = found(quiet(17, throttled=(("power cap",),) * 17))[FindingKind.THROTTLING]
+    assert lowered.summary.count("power cap") == 16
+    assert lowered.summary.endswith("rank 15: power cap")
+
+
 def test_a_recording_without_steps_says_what_its_communication_is_of() -> None:
     for steps, said in ((0, "over the whole recording"), (120, "over 120 steps")):
         findings = found(quiet(transfer=np.full(BATCHES, 0.03), steps=steps))

@@ -367,7 +367,7 @@ def spread(variance: float, **changes: Any) -> MicroBatchLengths:
     return MicroBatchLengths(relative, **{**content, **changes})
 
 
-@pytest.mark.parametrize(("variance", "is_told"), [(0.0101, True), (0.0099, False)])
+@pytest.mark.parametrize(("variance", "is_told"), [(0.1**2, True), (0.0099, False)])
 def test_micro_batches_are_uneven_from_a_tenth_on(variance: float, is_told: bool) -> None:
     """A standard deviation, the square of which is the variance."""
     signals = exact(2, 1, step_seconds=10.0, micro_batch_lengths=spread(variance))
@@ -439,3 +439,14 @@ def test_stages_of_a_launch_with_copies_are_told_by_their_forward_passes() -> No
     forward = replace(signals.windows, quiet=signals.windows.compute / 3)
     finding = found(replace(signals, windows=forward))[FindingKind.UNEVEN_STAGES]
     assert finding.evidence[0].startswith("compute of a step by stage (forward pass): 1 (ranks 0, ")
+
+
+def test_stages_of_a_launch_without_copies_are_told_by_all_they_compute() -> None:
+    """There are no gradients to reduce within the backward pass."""
+    signals = pipeline(2, 1, work={1: 0.2}, origin=SignalOrigin.LAUNCH)
+    assert signals.windows is not None
+    equal = np.full_like(signals.windows.compute, 0.05)
+    signals = replace(signals, windows=replace(signals.windows, quiet=equal))
+    finding = found(signals)[FindingKind.UNEVEN_STAGES]
+    assert finding.rank == 1
+    assert finding.evidence[0].startswith("compute of a step by stage: 1 (rank 0): ")

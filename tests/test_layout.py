@@ -19,8 +19,6 @@ TESTED_BY: dict[str, str] = {
     # Steps of one computation, tested where it is whole: on worked inputs whose result is known by
     # hand.
     "analysis/diagnosis/rules_device.py": "analysis/diagnosis/test_diagnose.py",
-    "analysis/diagnosis/rules_pauses.py": "analysis/diagnosis/test_diagnose.py",
-    "analysis/diagnosis/rules_ranks.py": "analysis/diagnosis/test_diagnose.py",
     "analysis/diagnosis/spells.py": "analysis/diagnosis/test_rules_spells.py",
     "analysis/diagnosis/step_windows.py": "analysis/diagnosis/test_rules_spells.py",
     "features/compare/analysis/differences.py": "features/compare/analysis/test_matching.py",

@@ -219,7 +219,7 @@ def test_a_mean_counts_each_sample_by_its_steps() -> None:
     assert signals.mean(by_rank[0]) == pytest.approx(np.average(by_rank[0], weights=weights))
 
 
-@pytest.mark.parametrize(("collectives", "named"), [(1000, True), (5, False), (None, False)])
+@pytest.mark.parametrize(("collectives", "named"), [(20, True), (19, False), (None, False)])
 def test_collectives_are_enough_where_steps_were_not_recorded(
     collectives: int | None, named: bool
 ) -> None:
@@ -417,6 +417,15 @@ def test_lowered_clocks_have_a_rank_where_it_is_one_alone(
     assert found(quiet(throttled=throttled))[FindingKind.THROTTLING].rank == rank
 
 
+def test_of_many_ranks_sixteen_are_shown() -> None:
+    """A report of a thousand ranks stays readable."""
+    idle = found(quiet(17, host_bound=np.full(17, 0.02)))[FindingKind.HOST_BOUND]
+    assert idle.evidence == (f"by rank: {', '.join(['20.0 ms'] * 16)}",)
+    lowered = found(quiet(17, throttled=(("power cap",),) * 17))[FindingKind.THROTTLING]
+    assert lowered.summary.count("power cap") == 16
+    assert lowered.summary.endswith("rank 15: power cap")
+
+
 def test_a_recording_without_steps_says_what_its_communication_is_of() -> None:
     for steps, said in ((0, "over the whole recording"), (120, "over 120 steps")):
         findings = found(quiet(transfer=np.full(BATCHES, 0.03), steps=steps))
@@ -488,6 +497,20 @@ def test_rules_about_several_ranks_do_not_apply_to_one() -> None:
     }
     for diagnosis in (alone, alone_and_unmeasured, diagnose(quiet(1, staged=True))):
         assert not about_groups & {item.kind for item in diagnosis.abstentions}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "job_ranks", "is_alone"),
+    [(1, None, False), (1, 1, False), (1, 2, True), (2, 2, False), (2, 8, False)],
+)
+def test_a_rank_whose_job_has_others_is_compared_with_none(
+    ranks: int, job_ranks: int | None, is_alone: bool
+) -> None:
+    """A rule about several ranks says so there; of a job of one rank it says nothing."""
+    signals = quiet(ranks, job_ranks=job_ranks)
+    reasons = {item.kind: item.reason for item in diagnose(signals).abstentions}
+    assert set(reasons.values()) == ({f"one of {job_ranks} ranks is here"} if is_alone else set())
+    assert (FindingKind.LOAD_IMBALANCE in reasons) is is_alone
 
 
 def test_every_signal_that_is_missing_makes_its_rules_abstain() -> None:

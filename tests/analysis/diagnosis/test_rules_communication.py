@@ -121,3 +121,92 @@ def test_an_exchange_that_varies_little_or_is_short_is_not_unsteady(
     nobody would notice it."""
     signals = quiet(step_seconds=20.0, exposed_p50=p50, exposed_p95=p95)
     assert (FindingKind.SYNC_VARIANCE in found(signals)) is is_named
+
+
+@pytest.mark.parametrize(("seconds", "is_named"), [(1.0, True), (0.99, False)])
+def test_communication_of_a_rank_alone_is_named_from_a_twentieth_of_the_step_on(
+    seconds: float, is_named: bool
+) -> None:
+    """Whether it waits or transfers is not known of a rank that is not compared with others."""
+    signals = quiet(1, step_seconds=20.0, exposed=np.full(BATCHES, seconds), transfer=None)
+    finding = found(signals).get(FindingKind.EXPOSED_COMMUNICATION)
+    assert (finding is not None) is is_named
+    if finding is not None:
+        assert (finding.cost_seconds, finding.cost_percent) == (1.0, 5.0)
+        assert finding.confidence is Confidence.LOW
+        assert finding.summary == "communication takes 1.00 s a step that no compute hides"
+
+
+@pytest.mark.parametrize(
+    ("overlap", "lines"),
+    [(0.25, ["25 % of communication is hidden under compute"]), (None, [])],
+)
+def test_the_overlap_of_a_rank_alone_is_evidence_where_it_is_known(
+    overlap: float | None, lines: list[str]
+) -> None:
+    signals = quiet(1, exposed=EXPOSED, transfer=None, overlap=overlap)
+    evidence = found(signals)[FindingKind.EXPOSED_COMMUNICATION].evidence
+    assert evidence == ("waiting for other ranks and transfer cannot be told apart here", *lines)
+
+
+@pytest.mark.parametrize(
+    ("bucketed", "transfer", "step_seconds", "cost"),
+    [
+        (1.3, 0.25, 12.5, 0.25),
+        (1.29, 0.25, 12.5, None),
+        (1.5, 0.25, 12.6, None),
+        (1.5, 2.0, 25.0, 0.5),
+        (1.5, 2.0, 25.1, None),
+    ],
+)
+def test_buckets_are_merged_where_that_is_three_tenths_faster_and_gains_a_fiftieth(
+    bucketed: float, transfer: float, step_seconds: float, cost: float | None
+) -> None:
+    """No more than is exposed in training is gained."""
+    signals = quiet(
+        step_seconds=step_seconds,
+        transfer=np.full(BATCHES, transfer),
+        bucket_bytes=(10_000,) * 4,
+        probe=LinkProbe(40_000, bucketed, 1.0),
+    )
+    finding = found(signals).get(FindingKind.SMALL_BUCKETS)
+    assert (None if finding is None else finding.cost_seconds) == cost
+    if finding is not None:
+        assert finding.cost_percent == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("rated", "confidence"),
+    [
+        (2000.0, None),
+        (2001.0, Confidence.MEDIUM),
+        (3333.0, Confidence.MEDIUM),
+        (3334.0, Confidence.HIGH),
+    ],
+)
+def test_a_link_at_less_than_half_its_rate_is_slow(
+    rated: float, confidence: Confidence | None
+) -> None:
+    """Two ranks send 1000 bytes each way in a second."""
+    probe = LinkProbe(1000, 1.0, 1.0)
+    signals = quiet(2, transfer=EXPOSED, probe=probe, link_bytes_per_second=rated)
+    finding = found(signals).get(FindingKind.SLOW_LINK)
+    assert (None if finding is None else finding.confidence) is confidence
+
+
+@pytest.mark.parametrize(("seconds", "is_named"), [(1.0, True), (0.99, False)])
+def test_a_slow_link_is_named_where_a_twentieth_of_the_step_is_exposed(
+    seconds: float, is_named: bool
+) -> None:
+    signals = quiet(
+        2,
+        step_seconds=20.0,
+        transfer=np.full(BATCHES, seconds),
+        probe=LinkProbe(1000, 1.0, 1.0),
+        link_bytes_per_second=4000.0,
+    )
+    finding = found(signals).get(FindingKind.SLOW_LINK)
+    assert (finding is not None) is is_named
+    if finding is not None:
+        assert finding.cost_seconds == 0.75
+        assert finding.cost_percent == pytest.approx(3.75)

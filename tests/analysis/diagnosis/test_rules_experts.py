@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.analysis.diagnosis.test_diagnose import BATCHES, STEP, found, quiet, slow, why_not
 from torchscale.analysis.diagnosis.diagnose import diagnose
@@ -206,6 +207,14 @@ def test_on_devices_both() -> None:
     assert {kind: one.rank for kind, one in found(signals).items()} == {STRAGGLER: 0, UNEVEN: 0}
 
 
+@pytest.mark.parametrize(("share", "is_named"), [(0.9, True), (0.89, False)])
+def test_a_rank_with_nine_tenths_of_the_others_tokens_has_no_few(
+    share: float, *, is_named: bool
+) -> None:
+    signals = on_device(load(1.0, 1.0, 1.0, share, slower=1.3, slow_row=3))
+    assert (STRAGGLER in found(signals)) is is_named
+
+
 def test_a_rank_with_few_tokens_is_not_called_slow_for_what_each_takes() -> None:
     signals = on_device(load(1.2, 1.2, 1.2, 0.4, slower=1.3, slow_row=3))
     assert STRAGGLER not in found(signals)
@@ -242,4 +251,115 @@ def test_what_a_token_takes_is_that_of_the_rank_where_it_takes_least() -> None:
     assert beyond_even_share(tokens, seconds)[0] == pytest.approx([0.05, 0.183333], rel=1e-3)
     assert beyond_even_share(tokens, seconds).sum(axis=0) == pytest.approx([0, 0], abs=1e-12)
     assert seconds_per_token(np.zeros((2, 3)), np.zeros((2, 3))) == 0
+    single = np.array([[1.0], [0.0]])
+    assert seconds_per_token(single, 0.5 * single) == 0.5
     assert STEP == 0.1
+
+
+def exact_load(tokens: NDArray[np.float64]) -> Signals:
+    """Experts on two ranks that take a second for a token, of which 2048 are sent in a step; the
+    first rank gets these. The other one waits 192 s for it."""
+    counts = np.stack([tokens, 2048 - tokens])
+    uneven = np.array([float((tokens - 1024).mean()), 0.0])
+    hottest = ((HotExpert(0, 3, 1.5), HotExpert(0, 1, 1.49)), ())
+    signals = quiet(2, step_seconds=5000.0, experts=ExpertLoad(counts, counts, uneven, hottest))
+    wait = np.array([[0.0], [192.0]]) * np.ones((1, BATCHES))
+    return replace(signals, wait=wait, blame=np.array([1.0, 0.0]))
+
+
+def by_quarter(first: float) -> NDArray[np.float64]:
+    return np.repeat([first, 1472.0, 1472.0, 1472.0], BATCHES // 4)
+
+
+@pytest.mark.parametrize(("first", "is_named"), [(1216.0, True), (1215.0, False)])
+def test_experts_get_more_tokens_in_every_quarter_by_half_of_the_mean(
+    first: float, *, is_named: bool
+) -> None:
+    """192 of 384 tokens beyond an even share of 1024."""
+    signals = exact_load(by_quarter(first))
+    assert (UNEVEN in found(signals)) is is_named
+    if not is_named:
+        assert why_not(signals, UNEVEN) == (
+            "rank 0's experts get more tokens than the others', but not steadily: 19 %, 44 %, "
+            "44 %, 44 % more from quarter to quarter"
+        )
+
+
+@pytest.mark.parametrize(("tokens", "is_named"), [(384.0, True), (385.0, False)])
+def test_the_others_wait_for_half_of_what_an_even_split_gains(
+    tokens: float, *, is_named: bool
+) -> None:
+    signals = exact_load(np.full(BATCHES, 1024.0 + tokens))
+    finding = found(signals).get(UNEVEN)
+    assert (finding is not None) is is_named
+    if finding is not None:
+        assert finding.cost_seconds == 192.0
+        assert finding.cost_percent == pytest.approx(3.84)
+
+
+@pytest.mark.parametrize(("step_seconds", "is_named"), [(9600.0, True), (9601.0, False)])
+def test_an_even_split_of_tokens_gains_a_fiftieth_of_the_step_or_nothing(
+    step_seconds: float, *, is_named: bool
+) -> None:
+    signals = replace(exact_load(np.full(BATCHES, 1280.0)), step_seconds=step_seconds)
+    assert (UNEVEN in found(signals)) is is_named
+
+
+@pytest.mark.parametrize(("share", "is_named"), [(1.1, True), (1.09, False)])
+def test_experts_with_a_tenth_more_than_an_even_share_are_uneven(
+    share: float, *, is_named: bool
+) -> None:
+    signals = replace(on_device(load(share, 2 - share)), step_seconds=0.05)
+    assert (UNEVEN in found(signals)) is is_named
+
+
+def test_an_expert_with_one_and_a_half_of_its_share_is_hot() -> None:
+    finding = found(exact_load(np.full(BATCHES, 1280.0)))[UNEVEN]
+    assert finding.evidence == (
+        "tokens at experts per step: 1,280 on rank 0, 1,024 on average",
+        "a token takes 1.00 s at its experts, 1.00 s at the others'",
+    )
+    assert "(expert 3 of expert layer 0 1.5 × its share)" in finding.summary
+    assert "hot experts: 3 of layer 0 (1.5 ×): move them" in finding.advice
+
+
+def slow_each(seconds: float | NDArray[np.float64], **changes: Any) -> Signals:
+    """Experts of four ranks that get a token a step each, which takes 100 s, on rank 1
+    ``seconds``."""
+    tokens = np.ones((4, BATCHES))
+    each = np.full((4, BATCHES), 100.0)
+    each[1] = seconds
+    signals = on_device(ExpertLoad(tokens, each, np.zeros(4), ((),) * 4))
+    return replace(signals, **{"step_seconds": 120.0, **changes})
+
+
+@pytest.mark.parametrize(("seconds", "is_named"), [(110.0, True), (109.9, False)])
+def test_a_token_takes_a_tenth_longer_at_slow_experts(seconds: float, *, is_named: bool) -> None:
+    assert (STRAGGLER in found(slow_each(seconds))) is is_named
+
+
+@pytest.mark.parametrize(("first", "is_named"), [(112.0, True), (111.9, False)])
+def test_experts_are_slow_in_every_quarter_by_half_of_the_mean(
+    first: float, *, is_named: bool
+) -> None:
+    seconds = np.repeat([first, 128.0, 128.0, 128.0], BATCHES // 4)
+    assert (STRAGGLER in found(slow_each(seconds))) is is_named
+
+
+@pytest.mark.parametrize(("step_seconds", "is_named"), [(500.0, True), (501.0, False)])
+def test_slow_experts_cost_a_fiftieth_of_the_step_or_are_none(
+    step_seconds: float, *, is_named: bool
+) -> None:
+    assert (STRAGGLER in found(slow_each(110.0, step_seconds=step_seconds))) is is_named
+
+
+@pytest.mark.parametrize(("waited", "is_named"), [(5.0, True), (4.9, False)])
+def test_half_of_what_slow_experts_cost_is_waited_for(waited: float, *, is_named: bool) -> None:
+    signals = slow_each(110.0)
+    waits = waiting_for(1, waited, signals)
+    waits["blame"] = np.array([0.0, 1.0, 0.0, 0.0])
+    finding = found(replace(signals, **waits)).get(STRAGGLER)
+    assert (finding is not None) is is_named
+    if finding is not None:
+        assert finding.cost_seconds == 10.0
+        assert finding.cost_percent == pytest.approx(10 / 1.2)

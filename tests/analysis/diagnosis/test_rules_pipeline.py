@@ -212,3 +212,241 @@ def test_a_rank_that_one_stretch_makes_slower_on_average_is_not_suspected() -> N
     judged = diagnose(pipeline(2, 2, extra=on_rank(4, 1, once)))
     assert FindingKind.STRAGGLER not in {item.kind for item in judged.findings}
     assert FindingKind.STRAGGLER not in {item.kind for item in judged.abstentions}
+
+
+def exact(
+    stages: int,
+    copies: int,
+    *,
+    work: dict[int, float] | None = None,
+    extra: Any = 0.0,
+    **changes: Any,
+) -> Signals:
+    """Stages that compute 100 s, or what ``work`` says, without scatter and without windows."""
+    base = dict.fromkeys(range(stages), 100.0) | (work or {})
+    signals = pipeline(stages, copies, work=base, extra=extra, noise=0.0, windows=None)
+    return replace(signals, **changes)
+
+
+def quarters(*values: float) -> Any:
+    return np.repeat(values, STEPS // 4)
+
+
+@pytest.mark.parametrize(("extra", "is_named"), [(10.0, True), (9.9, False)])
+def test_a_rank_is_slower_than_its_peers_by_a_tenth(extra: float, is_named: bool) -> None:
+    findings = found(exact(2, 2, extra=on_rank(4, 3, extra)))
+    assert (FindingKind.STRAGGLER in findings) is is_named
+
+
+@pytest.mark.parametrize(("extra", "is_named"), [(20.0, True), (19.9, False)])
+def test_a_slow_peer_costs_a_fiftieth_of_the_step_or_is_none(extra: float, is_named: bool) -> None:
+    findings = found(exact(2, 2, extra=on_rank(4, 3, extra), step_seconds=1000.0))
+    assert (FindingKind.STRAGGLER in findings) is is_named
+
+
+@pytest.mark.parametrize(("first", "is_named"), [(12.0, True), (11.9, False)])
+def test_a_slow_peer_is_slow_in_every_quarter_by_half_of_its_mean(
+    first: float, is_named: bool
+) -> None:
+    signals = exact(2, 2, extra=on_rank(4, 3, quarters(28.0, 28.0, first, 28.0)))
+    assert (FindingKind.STRAGGLER in found(signals)) is is_named
+    if not is_named:
+        assert why_not(signals, FindingKind.STRAGGLER) == (
+            "rank 3 computes longer than the other ranks of its stage, but not steadily"
+        )
+
+
+def test_of_two_slow_peers_the_slower_one_is_named_with_those_of_its_stage() -> None:
+    extra = on_rank(6, 1, 20.0) + on_rank(6, 5, 50.0)
+    finding = found(exact(2, 3, work={0: 10.0, 1: 10.0}, extra=extra / 10))[FindingKind.STRAGGLER]
+    assert (finding.rank, finding.cost_seconds) == (5, 5.0)
+    assert finding.cost_percent == pytest.approx(5 / (1.3 * 15) * 100)
+    assert finding.summary == (
+        "rank 5's own compute takes 15.0 s a step, 1.5 times that of the ranks with equal work "
+        "(ranks 3, 4: 10.0 s); its pipeline waits for it in every micro-batch"
+    )
+    assert finding.evidence == (
+        "5.00 s (5.00 to 5.00 s) more than the median of its stage, over 120 steps",
+        "2 stages of 3 ranks each hold equal work",
+    )
+
+
+def test_a_slow_peer_of_a_recording_without_steps_is_less_certain() -> None:
+    signals = exact(2, 2, extra=on_rank(4, 3, 50.0), steps=0)
+    finding = found(signals)[FindingKind.STRAGGLER]
+    assert finding.confidence is Confidence.MEDIUM
+    assert "(rank 2: " in finding.summary
+    assert finding.evidence[0].endswith("over the whole recording")
+
+
+@pytest.mark.parametrize(("work", "is_named"), [(110.0, True), (109.9, False)])
+def test_a_stage_has_a_tenth_more_work_than_the_mean(work: float, is_named: bool) -> None:
+    signals = exact(2, 2, work={0: 90.0, 1: work})
+    assert (FindingKind.UNEVEN_STAGES in found(signals)) is is_named
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "micro_batches", "cost"),
+    [(175.0, 8, 8.75), (176.0, 8, None), (200.0, None, 10.0), (201.0, None, None)],
+)
+def test_an_even_split_gains_a_twentieth_of_the_step_or_nothing(
+    step_seconds: float, micro_batches: int | None, cost: float | None
+) -> None:
+    """Of 10 s that the stage has beyond the mean, one of eight micro-batches gains nothing."""
+    signals = exact(
+        2, 2, work={0: 90.0, 1: 110.0}, step_seconds=step_seconds, micro_batches=micro_batches
+    )
+    finding = found(signals).get(FindingKind.UNEVEN_STAGES)
+    assert (None if finding is None else finding.cost_seconds) == cost
+    if finding is not None:
+        assert finding.cost_percent == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(("first", "is_named"), [(24.0, True), (23.8, False)])
+def test_a_stage_has_more_work_in_every_quarter(first: float, is_named: bool) -> None:
+    extra = on_rank(4, 2, quarters(56.0, first, 56.0, 56.0))
+    extra[3] = extra[2]
+    signals = exact(2, 2, extra=extra)
+    assert (FindingKind.UNEVEN_STAGES in found(signals)) is is_named
+    if not is_named:
+        assert why_not(signals, FindingKind.UNEVEN_STAGES) == (
+            "stage 2 computes longer than the others, but not steadily"
+        )
+
+
+def test_a_stage_that_one_step_makes_longer_has_no_more_work() -> None:
+    once = np.zeros((4, STEPS))
+    once[2:, 0] = 6000.0
+    judged = diagnose(exact(2, 2, extra=once))
+    assert FindingKind.UNEVEN_STAGES not in {item.kind for item in judged.findings}
+    assert FindingKind.UNEVEN_STAGES not in {item.kind for item in judged.abstentions}
+
+
+@pytest.mark.parametrize("copies", [3, 4])
+def test_slow_ranks_that_are_half_of_a_stage_at_most_make_no_stage_uneven(copies: int) -> None:
+    """The lower median: of three ranks the second, of four the second too."""
+    extra = np.zeros((2 * copies, STEPS))
+    extra[2 * copies - copies // 2 :] = 80.0
+    assert FindingKind.UNEVEN_STAGES not in found(exact(2, copies, extra=extra))
+
+
+def test_a_stage_of_two_slow_ranks_out_of_three_has_more_work() -> None:
+    extra = np.zeros((6, STEPS))
+    extra[4:] = 80.0
+    assert FindingKind.UNEVEN_STAGES in found(exact(2, 3, extra=extra))
+
+
+def test_layers_move_to_the_stage_that_has_least() -> None:
+    finding = found(exact(3, 2, work={0: 11.0, 1: 9.0, 2: 20.0}))[FindingKind.UNEVEN_STAGES]
+    assert finding.summary == (
+        "stage 3 of 3 (ranks 4, 5) does 50 % of the work; an even split would give it 33 %. All "
+        "stages wait for it"
+    )
+    assert finding.evidence[0] == (
+        "compute of a step by stage: 1 (ranks 0, 1): 11.0 s, 2 (ranks 2, 3): 9.00 s, "
+        "3 (ranks 4, 5): 20.0 s"
+    )
+    assert finding.evidence[1].endswith(" more than the mean stage, over 120 steps")
+    assert finding.advice == (
+        "move layers from stage 3 to stage 2, which has least; count the embedding and the head as "
+        "layers"
+    )
+    assert finding.confidence is Confidence.HIGH
+
+
+def test_a_stage_of_one_rank_may_be_a_slow_device() -> None:
+    finding = found(exact(2, 1, work={1: 150.0}))[FindingKind.UNEVEN_STAGES]
+    assert (finding.rank, finding.confidence) == (1, Confidence.MEDIUM)
+    assert finding.advice.endswith("compare rank 1's clocks with others'")
+
+
+def spread(variance: float, **changes: Any) -> MicroBatchLengths:
+    """Micro-batches whose lengths vary by so much on all stages alike; the longest is 1.5 s."""
+    relative = np.array([0.75, 0.75, 1.5, 1.0])
+    content = {"longest": 1.5, "shared_variance": np.full(STEPS, variance), "seconds": 1.0}
+    return MicroBatchLengths(relative, **{**content, **changes})
+
+
+@pytest.mark.parametrize(("variance", "is_told"), [(0.1**2, True), (0.0099, False)])
+def test_micro_batches_are_uneven_from_a_tenth_on(variance: float, is_told: bool) -> None:
+    """A standard deviation, the square of which is the variance."""
+    signals = exact(2, 1, step_seconds=10.0, micro_batch_lengths=spread(variance))
+    finding = found(signals).get(FindingKind.UNEVEN_MICRO_BATCHES)
+    assert (finding is not None) is is_told
+    if finding is not None:
+        assert finding.evidence == (
+            "lengths vary by 10 % (standard deviation within a step) on which the 2 stages agree, "
+            "over 120 steps",
+            "compute of each micro-batch over their mean, by place in the step: 1: 0.75, 2: 0.75, "
+            "3: 1.50, 4: 1.00",
+        )
+
+
+@pytest.mark.parametrize(("step_seconds", "cost"), [(20.0, 1.0), (20.1, None)])
+def test_equal_micro_batches_gain_a_twentieth_of_the_step_or_nothing(
+    step_seconds: float, cost: float | None
+) -> None:
+    """Two stages of three wait half a second each for the longest."""
+    signals = exact(3, 1, step_seconds=step_seconds, micro_batch_lengths=spread(0.1))
+    finding = found(signals).get(FindingKind.UNEVEN_MICRO_BATCHES)
+    assert (None if finding is None else finding.cost_seconds) == cost
+    if finding is not None:
+        assert finding.cost_percent == pytest.approx(5.0)
+
+
+def test_lengths_that_differ_in_one_step_alone_are_not_uneven() -> None:
+    once = np.where(np.arange(STEPS) == 0, 12.0, 0.0)
+    lengths_once = spread(0.0, shared_variance=once)
+    signals = exact(2, 1, step_seconds=10.0, micro_batch_lengths=lengths_once)
+    assert FindingKind.UNEVEN_MICRO_BATCHES not in found(signals)
+
+
+def test_ranks_of_a_stage_that_are_slow_in_turn_are_told_as_such() -> None:
+    """And where another stage has spells of one rank, that rank is."""
+    turns = np.zeros((8, STEPS))
+    for number in range(8):
+        turns[number % 2, number * 15 : number * 15 + 12] = 0.06
+    reason = why_not(pipeline(2, 4, extra=turns), FindingKind.INTERMITTENT_STRAGGLER)
+    assert reason.startswith("several ranks are slow for a while in turn")
+    turns[5] = np.where(np.arange(STEPS) % 30 < 15, 0.06, 0.0)
+    findings = found(pipeline(2, 4, extra=turns))
+    assert findings[FindingKind.INTERMITTENT_STRAGGLER].rank == 5
+
+
+def test_of_two_ranks_with_spells_the_costlier_one_is_named_against_its_stage() -> None:
+    long, short = (np.where(np.arange(STEPS) % 30 < part, 0.06, 0.0) for part in (15, 9))
+    extra = on_rank(4, 0, short) + on_rank(4, 3, long)
+    finding = found(pipeline(2, 2, extra=extra))[FindingKind.INTERMITTENT_STRAGGLER]
+    assert finding.rank == 3
+    assert "longer than that of the ranks of its stage" in finding.summary
+
+
+def test_a_stage_alone_has_no_more_work_than_others() -> None:
+    assert not RANK_KINDS & set(found(pipeline(1, 2)))
+
+
+@pytest.mark.parametrize(("steps", "confidence"), [(20, Confidence.HIGH), (0, Confidence.MEDIUM)])
+def test_an_uneven_stage_of_a_recording_without_steps_is_less_certain(
+    steps: int, confidence: Confidence
+) -> None:
+    finding = found(exact(2, 2, work={1: 150.0}, steps=steps))[FindingKind.UNEVEN_STAGES]
+    assert finding.confidence is confidence
+
+
+def test_stages_of_a_launch_with_copies_are_told_by_their_forward_passes() -> None:
+    signals = pipeline(2, 2, work={1: 0.2}, origin=SignalOrigin.LAUNCH)
+    assert signals.windows is not None
+    forward = replace(signals.windows, quiet=signals.windows.compute / 3)
+    finding = found(replace(signals, windows=forward))[FindingKind.UNEVEN_STAGES]
+    assert finding.evidence[0].startswith("compute of a step by stage (forward pass): 1 (ranks 0, ")
+
+
+def test_stages_of_a_launch_without_copies_are_told_by_all_they_compute() -> None:
+    """There are no gradients to reduce within the backward pass."""
+    signals = pipeline(2, 1, work={1: 0.2}, origin=SignalOrigin.LAUNCH)
+    assert signals.windows is not None
+    equal = np.full_like(signals.windows.compute, 0.05)
+    signals = replace(signals, windows=replace(signals.windows, quiet=equal))
+    finding = found(signals)[FindingKind.UNEVEN_STAGES]
+    assert finding.rank == 1
+    assert finding.evidence[0].startswith("compute of a step by stage: 1 (rank 0): ")

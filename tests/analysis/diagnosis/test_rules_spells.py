@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from tests.analysis.diagnosis.test_diagnose import found, quiet, why_not
-from torchscale.analysis.diagnosis.rules_spells import _confidence
+from torchscale.analysis.diagnosis.rules_spells import _confidence, judge_spells
 from torchscale.analysis.diagnosis.shared import median_of_others, medians_of_others
-from torchscale.analysis.diagnosis.signals import Pauses, Signals
+from torchscale.analysis.diagnosis.signals import Pauses, SignalOrigin, Signals, Windows
 from torchscale.analysis.diagnosis.spells import (
     CERTAIN_SPELLS,
     MIN_SPELLS,
     Spells,
     _moving_mean,
     _runs_score,
+    _slow_windows,
     _two_levels,
+    slow_spells,
 )
 from torchscale.analysis.diagnosis.step_windows import MAX_WINDOWS, rare_long_steps, step_windows
-from torchscale.schema.profiles.finding import Confidence, FindingKind
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 
 STEP = 0.013
 COMPUTE = 0.011
@@ -139,6 +142,7 @@ def test_disturbances_that_hit_ranks_in_turn_name_nobody() -> None:
             extra[number % ranks, number * 100 + 20 : number * 100 + 70] = 0.006
         signals = run_of(extra)
         assert all(finding.rank is None for finding in found(signals).values())
+        assert "several ranks are slow for a while in turn" in why_not(signals, KIND)
 
 
 def test_one_slow_stretch_is_no_pattern() -> None:
@@ -319,3 +323,249 @@ def test_the_fewest_spells_that_are_a_pattern_are_the_least_certain() -> None:
         Confidence.HIGH,
         Confidence.HIGH,
     ]
+
+
+EIGHTY = 80
+"""Windows of one step each, in which a rank computes 100 s, and nothing scatters."""
+
+
+def in_windows(
+    extra: dict[int, NDArray[np.float64]], *, ranks: int = 4, count: int = EIGHTY
+) -> Windows:
+    """Windows in which these ranks take so much longer."""
+    compute = np.full((ranks, count), 100.0)
+    for row, values in extra.items():
+        compute[row] += values
+    return Windows(np.ones(count), compute.max(axis=0), compute)
+
+
+def stretches(*runs: tuple[int, int], height: float = 20.0) -> NDArray[np.float64]:
+    """``height`` in these windows, given by their first and their number."""
+    values = np.zeros(EIGHTY)
+    for begin, length in runs:
+        values[begin : begin + length] = height
+    return values
+
+
+SIX = tuple((begin, 4) for begin in range(0, 72, 12))
+FOUR = tuple((begin, 9) for begin in range(0, 80, 20))
+
+
+def spells_in(windows: Windows) -> Spells | str | None:
+    return slow_spells(windows, range(len(windows.compute)))
+
+
+def are_seen_at_once(windows: Windows) -> bool:
+    """Whether a rank has spells in the windows as they are; in means over several, edges of spells
+    have any height."""
+    told = spells_in(windows)
+    return isinstance(told, Spells) and told.scale == 1
+
+
+def test_spells_are_told_with_their_number_times_and_sizes() -> None:
+    """Seven spells in 520 of 1000 steps, which take 19 instead of 13 ms, 6 of them longer in the
+    forward pass, which is 4 of 10 ms."""
+    windows = run_of(spells(2, 1, 1000, 0.006, 160), noise=0.0).windows
+    assert windows is not None
+    told = spells_in(windows)
+    assert isinstance(told, Spells)
+    assert (told.row, told.count, told.scale) == (1, 7, 1)
+    slow_seconds, fast_seconds = 520 * 0.019, 480 * 0.013
+    assert told.share == pytest.approx(slow_seconds / (slow_seconds + fast_seconds))
+    assert told.seconds == pytest.approx(slow_seconds / 7)
+    assert told.excess == pytest.approx(0.006)
+    assert told.typical == pytest.approx(COMPUTE)
+    assert told.cost == pytest.approx(0.52 * 0.006)
+    assert told.quiet_rise == pytest.approx(1 / FORWARD)
+    unknown = spells_in(replace(windows, quiet=None))
+    assert unknown == replace(told, quiet_rise=None)
+
+
+@pytest.mark.parametrize(("count", "is_told"), [(12, True), (11, False)])
+def test_twelve_windows_can_tell_a_spell_from_chance(count: int, is_told: bool) -> None:
+    half = np.where(np.arange(count) < count // 2, 20.0, 0.0)
+    told = spells_in(in_windows({1: half}, count=count))
+    assert (told is not None) is is_told
+
+
+@pytest.mark.parametrize(("height", "is_told"), [(10.0, True), (9.9, False)])
+def test_a_rank_is_slow_in_its_spells_by_a_tenth(height: float, is_told: bool) -> None:
+    assert (spells_in(in_windows({2: stretches(*SIX, height=height)})) is not None) is is_told
+
+
+@pytest.mark.parametrize(("between", "is_told"), [(10.0, True), (10.1, False)])
+def test_a_rank_that_is_slow_between_its_spells_too_is_slow_always(
+    between: float, is_told: bool
+) -> None:
+    extra = np.maximum(stretches(*SIX), between)
+    assert (spells_in(in_windows({2: extra})) is not None) is is_told
+
+
+@pytest.mark.parametrize(
+    ("runs", "others", "is_told"),
+    [(SIX, 8, True), (SIX, 9, False), (FOUR, 4, True), (FOUR, 5, False)],
+)
+def test_most_of_the_time_that_ranks_lose_in_spells_is_the_named_ranks(
+    runs: tuple[tuple[int, int], ...], others: int, is_told: bool
+) -> None:
+    """24 windows of 32 are three quarters, 36 of 40 nine tenths, which fewer spells need."""
+    told = spells_in(in_windows({1: stretches(*runs), 3: stretches((70, others))}))
+    assert isinstance(told, Spells) is is_told
+    if not is_told:
+        assert told == "several ranks are slow for a while in turn: no single device is slow"
+
+
+@pytest.mark.parametrize(("height", "is_told"), [(10.0, False), (9.9, True)])
+def test_a_rank_that_is_slower_by_less_than_half_does_not_share_the_spells(
+    height: float, is_told: bool
+) -> None:
+    other = stretches((0, 15), (40, 15), height=height)
+    told = spells_in(in_windows({1: stretches(*SIX), 3: other}))
+    assert isinstance(told, Spells) is is_told
+
+
+@pytest.mark.parametrize(
+    ("others", "height", "is_told"),
+    [
+        (((30, 8), (60, 8)), 34.0, True),
+        (((30, 8), (60, 8)), 34.1, False),
+        (((40, 12),), 24.0, True),
+        (((40, 12),), 24.1, False),
+    ],
+)
+def test_a_spell_is_about_as_high_as_the_others(
+    others: tuple[tuple[int, int], ...], height: float, is_told: bool
+) -> None:
+    """Two spells are alike by chance more often, so that they have to be more so."""
+    extra = stretches(*others) + stretches((5, 6), height=height)
+    assert are_seen_at_once(in_windows({1: extra})) is is_told
+
+
+@pytest.mark.parametrize(("own", "is_told"), [(10.0, True), (9.9, False)])
+def test_a_rank_whose_peers_become_faster_has_no_spells(own: float, is_told: bool) -> None:
+    """Half of the rise is its own, at least."""
+    at_times = stretches(*SIX, height=1.0)
+    faster = (own - 20.0) * at_times
+    windows = in_windows({0: faster, 1: own * at_times, 2: faster, 3: faster})
+    assert are_seen_at_once(windows) is is_told
+
+
+@pytest.mark.parametrize(("scatter", "is_told"), [(3.3, True), (3.4, False)])
+def test_the_levels_lie_apart_by_four_times_the_scatter(scatter: float, is_told: bool) -> None:
+    """20 s by 4 · 1.48: windows lie up to 3.37 s above and below their level."""
+    extra = stretches(*SIX) + np.tile([scatter, -scatter], EIGHTY // 2)
+    assert are_seen_at_once(in_windows({1: extra})) is is_told
+
+
+def test_a_window_between_the_levels_is_as_the_one_before() -> None:
+    excess = np.array([5.0, 6.0, 6.1, 4.1, 4.0, 6.0])
+    assert _slow_windows(excess, 0.0, 10.0).tolist() == [False, False, True, True, False, False]
+    assert _slow_windows(excess + 100.1, 100.0, 110.0).tolist()[:2] == [True, True]
+
+
+def test_each_level_is_the_median_of_its_values() -> None:
+    uneven = np.array([[13.0, 0.0, 10.0, 1.0, 12.0, 2.0, 11.0]])
+    fast, slow, scatter = (float(value[0]) for value in _two_levels(uneven))
+    assert (fast, slow, scatter) == (1.0, 11.5, 1.4826)
+    even = np.array([[11.0, 0.0, 10.0, 1.0, 12.0]])
+    fast, slow, scatter = (float(value[0]) for value in _two_levels(even))
+    assert (fast, slow, scatter) == (0.5, 11.0, 0.7413)
+
+
+def test_a_mean_of_two_windows_is_that_of_one_and_the_one_before() -> None:
+    values = np.array([[0.0, 6.0, 0.0, 0.0]])
+    assert _moving_mean(values, np.ones(4), 2).tolist() == [[0.0, 3.0, 3.0, 0.0]]
+
+
+def spelled(**changes: Any) -> Spells:
+    """Five spells of a rank that is 40 s slower than the others, which compute 100 s."""
+    return replace(Spells(1, 5, 0.25, 30.0, 40.0, 100.0, 10.0, 1, None), **changes)
+
+
+def judged(cost: float = 10.0, **changes: Any) -> Finding | str | None:
+    signals = quiet(step_seconds=120.0)
+    return judge_spells(signals, spelled(**changes), cost, "the others")
+
+
+@pytest.mark.parametrize(("cost", "is_told"), [(2.4, True), (2.3, False)])
+def test_spells_that_cost_less_than_a_fiftieth_of_the_step_are_not_told(
+    cost: float, is_told: bool
+) -> None:
+    assert (judged(cost) is not None) is is_told
+
+
+def test_a_spell_that_did_not_come_back_is_none() -> None:
+    assert judged(count=1) == (
+        "rank 1 was 40.0 s a step slower than the others for 30.0 s, once; measure longer to see "
+        "whether it comes back"
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "excess", "confidence"),
+    [
+        (2, 29.9, None),
+        (2, 30.0, Confidence.LOW),
+        (3, 10.0, Confidence.MEDIUM),
+        (4, 10.0, Confidence.MEDIUM),
+        (5, 10.0, Confidence.HIGH),
+    ],
+)
+def test_two_spells_are_told_where_they_are_heavy(
+    count: int, excess: float, confidence: Confidence | None
+) -> None:
+    judgement = judged(count=count, excess=excess)
+    if confidence is None:
+        assert judgement == (
+            "rank 1 was slower than the others for a while, 2 times; measure longer"
+        )
+        return
+    assert isinstance(judgement, Finding)
+    assert judgement.confidence is confidence
+    again = f"; measure longer first: {count} spells can be disturbances that passed"
+    assert judgement.advice.endswith(again) is (confidence is not Confidence.HIGH)
+
+
+@pytest.mark.parametrize(("rise", "is_told"), [(0.5, True), (0.49, False), (None, True)])
+def test_spells_show_by_half_where_no_gradient_is_in_transfer(
+    rise: float | None, is_told: bool
+) -> None:
+    assert isinstance(judged(quiet_rise=rise), Finding) is is_told
+
+
+def test_spells_of_a_recording_are_to_be_recorded_longer() -> None:
+    judgement = judge_spells(
+        quiet(origin=SignalOrigin.TRACE), spelled(count=4), 10.0, "the ranks of its stage"
+    )
+    assert isinstance(judgement, Finding)
+    assert "; record longer first: 4 spells" in judgement.advice
+    assert judgement.evidence[1] == "compute of the ranks of its stage: 1 min 40 s a step"
+
+
+def test_spells_are_told_with_their_share_of_the_time() -> None:
+    judgement = judged()
+    assert isinstance(judgement, Finding)
+    assert judgement.cost_percent == pytest.approx(10 / 120 * 100)
+    assert judgement.summary == (
+        "rank 1 is slow 25 % of the time, for 30.0 s at a time: its compute then takes 40.0 s a "
+        "step (40 %) longer than that of the others"
+    )
+    assert judgement.evidence[0] == (
+        "5 slow spells in 4 h 00 min, as fast as the others between them"
+    )
+
+
+@pytest.mark.parametrize("share", [0.5, 0.01])
+def test_spells_cost_no_more_than_the_others_wait_for_them(share: float) -> None:
+    """Of three ranks; where nobody waits they are no bottleneck."""
+    signals = run_of(spells(3, 1, 1000, 0.006, 160), noise=0.0)
+    assert signals.wait is not None
+    finding = found(replace(signals, wait=share * signals.wait)).get(KIND)
+    assert (finding is None) is (share < 0.1)
+    if finding is not None:
+        assert finding.cost_seconds == pytest.approx(share * 0.52 * 0.006)
+
+
+def test_spells_of_few_steps_are_not_judged() -> None:
+    signals = replace(run_of(spells(2, 1, 1000, 0.006, 160)), steps=19)
+    assert "fewer than 20" in why_not(signals, KIND)

@@ -98,7 +98,7 @@ def _rank_with_all(pauses: Pauses) -> tuple[int | None, float]:
     """The row of the rank on which nearly all pauses fall, where chance rarely does that; and
     this chance."""
     ranks = len(pauses.count)
-    if pauses.by_rank is None or ranks == 1 or not sum(pauses.by_rank):
+    if pauses.by_rank is None or not sum(pauses.by_rank):
         return None, 1.0
     row = int(np.argmax(pauses.by_rank))
     share = pauses.by_rank[row] / sum(pauses.by_rank)

@@ -136,8 +136,6 @@ def uneven_stages(signals: Signals, compute: Matrix) -> Judgement:
     if isinstance(compared, str):
         return compared
     stages, values = compared.stages, compared.samples
-    if len(stages) < 2:
-        return None
     # The lower median of its ranks: one rank of a stage that is slow makes no stage uneven.
     by_stage = np.array(
         [np.sort(values[list(stage)], axis=0)[(len(stage) - 1) // 2] for stage in stages]

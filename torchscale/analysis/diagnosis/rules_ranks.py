@@ -68,7 +68,7 @@ def input_pipeline(signals: Signals, data: Matrix) -> Judgement:
     if enough and means[row] > floor:
         mean, half = mean_interval((data[row] - median_of_others(data, row)).tolist())
         cost = min(mean, _waiting_for(signals, row))
-        is_waited_for = cost == mean or cost >= COST_FLOOR * signals.step_seconds
+        is_waited_for = cost >= COST_FLOOR * signals.step_seconds
         if mean > floor and half is not None and mean - half > 0 and is_waited_for:
             rank = signals.ranks[row]
             return Finding(

@@ -67,7 +67,7 @@ def quiet_phases(signals: Signals, row: int, relative: float) -> Undisturbed | N
     rank that is slower as a whole is slower there by the same share (``relative``), one that has
     extra work there by more: by half of that share at least, and by 10 %."""
     windows = signals.windows
-    if windows is None or windows.quiet is None or len(windows) < MIN_SAMPLES:
+    if windows is None or windows.quiet is None:
         return None
     blocks = run_blocks(windows.quiet, windows.steps)
     others = median_of_others(blocks, row)

@@ -33,6 +33,7 @@ def test_under_equal_conditions_a_change_is_its_ratio() -> None:
     change = changed()
     assert (change.low, change.high) == (RATIO, RATIO)
     assert (change.possible, change.basis) == (None, None)
+    assert change.sessions == (1, 1)
 
 
 def test_under_unequal_conditions_a_change_lies_between_its_bounds() -> None:

@@ -40,6 +40,19 @@ def matched(
     ]
 
 
+def hardware(devices: int) -> HardwareCell:
+    """Ceilings of a machine: a cell that trains nothing."""
+    return HardwareCell(
+        matmul_sizes=(64,),
+        matmul_dtypes=("fp32",),
+        seconds=0.1,
+        copy_bytes=1,
+        disk_bytes=1,
+        world_size=devices,
+        device="cpu",
+    )
+
+
 def test_cells_of_other_counts_match_by_their_global_batch() -> None:
     """Eight samples on each of two devices, and sixteen on one."""
     (_, two), (one, _) = cells(batch_sizes=[8]), cells(batch_sizes=[16])
@@ -75,15 +88,7 @@ def test_a_skipped_cell_gives_way_to_a_measured_one_of_the_same_key() -> None:
 
 
 def test_cells_without_a_model_match_by_their_workload_and_memory_by_what_it_trains() -> None:
-    ceilings = HardwareCell(
-        matmul_sizes=(64,),
-        matmul_dtypes=("fp32",),
-        seconds=0.1,
-        copy_bytes=1,
-        disk_bytes=1,
-        world_size=1,
-        device="cpu",
-    )
+    ceilings = hardware(1)
     machine = ResultCell(cell=ceilings, state=State.OK)
     (_, two), (one, _) = cells(batch_sizes=[8]), cells(batch_sizes=[16])
     memory = [ResultCell(cell=MemoryCell(training=cell), state=State.OK) for cell in (two, one)]
@@ -232,16 +237,7 @@ def test_of_cells_that_were_all_skipped_one_is_matched() -> None:
 
 
 def test_what_a_cell_is_matched_by_has_names() -> None:
-    ceilings = HardwareCell(
-        matmul_sizes=(64,),
-        matmul_dtypes=("fp32",),
-        seconds=0.1,
-        copy_bytes=1,
-        disk_bytes=1,
-        world_size=2,
-        device="cpu",
-    )
-    assert named_values(ceilings) == {"devices": "2"}
+    assert named_values(hardware(2)) == {"devices": "2"}
     cell = cells(gpu_counts=[2])[0]
     assert named_values(cell)["settings"] == "default"
     assert (named_values(cell)["batch"], named_values(cell)["global_batch"]) == ("8", "16")
@@ -323,7 +319,8 @@ def test_all_values_of_a_side_are_listed_once_each() -> None:
         (result(two), result(two)),
         (result(two), result(half_two)),
     ]
-    (found,) = cell_differences([matches])
+    machine = ResultCell(cell=hardware(1), state=State.OK)
+    (found,) = cell_differences([[(machine, machine), *matches]])
     assert found.what == "precision of cells"
     assert found.values == ("fp32", "bf16, fp32")
     assert [one.what for one in cell_differences([[(result(one), result(one))], matches])] == [

@@ -102,6 +102,10 @@ def test_cells_without_a_model_match_by_their_workload_and_memory_by_what_it_tra
         (memory[0].cell.id, memory[1].cell.id),
         (ceilings.id, ceilings.id),
     ]
+    assert matched(side(result(two)), side(machine, result(one)), ONE_GLOBAL_BATCH) == [
+        (two.id, one.id),
+        (None, ceilings.id),
+    ]
 
 
 def test_checkpoints_match_on_whatever_disk_and_not_with_other_threads() -> None:

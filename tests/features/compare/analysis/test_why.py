@@ -369,3 +369,11 @@ def test_what_disturbed_the_first_side_is_not_taken_for_a_gain() -> None:
         measured({**slow, StepPart.FORWARD: 0.03}, launch=hot), measured(launch=quiet)
     ).why
     assert [part.name for part in less.clear] == [StepPart.FORWARD]
+
+
+def test_single_launches_of_which_one_was_disturbed_show_a_difference_and_decide_nothing() -> None:
+    quiet, hot = {"flags": ()}, {"flags": ("throttled",)}
+    slower = measured({StepPart.FORWARD: 0.02}, noise=(0.0,), launch=hot)
+    why = explained(measured(noise=(0.0,), launch=quiet), slower).why
+    assert why.step.seconds == pytest.approx(0.01)
+    assert {part.clarity for part in why.parts} == {Clarity.UNCLEAR}

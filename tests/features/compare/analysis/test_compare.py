@@ -524,3 +524,23 @@ def test_what_the_reference_did_not_measure_counts_in_no_score() -> None:
     assert (pair.score.measured, pair.score.of) == (1, 1)
     none = compare(side(skipped), side(result(second)))
     assert (none.score, none.efficiency, none.overall) == (None, None, ())
+
+
+@pytest.mark.parametrize("by", [0.99, 1.01])
+def test_an_interval_that_reaches_beyond_the_threshold_at_one_end_is_unclear(by: float) -> None:
+    cell, _ = cells()
+    rates = (99.5, 100.0, 100.5)
+    change = throughput(compare(side(result(cell, rates)), side(result(cell, scaled(rates, by)))))
+    assert change.ratio.interval is not None
+    within = [abs(end - 1) <= 0.02 for end in change.ratio.interval]
+    assert within == [by > 1, by < 1]
+    assert change.verdict is ChangeVerdict.UNCLEAR
+
+
+def test_a_cell_without_launches_is_unmeasured_whatever_its_state() -> None:
+    """As in a baseline of which the launches are missing."""
+    cell, _ = cells()
+    none, some = side(result(cell, ())), side(result(cell))
+    for pair in (compare(some, none), compare(none, some), compare(none, none)):
+        assert [one.outcome for one in pair.cells] == [CellOutcome.UNMEASURED]
+        assert pair.overall == ()

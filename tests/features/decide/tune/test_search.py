@@ -768,6 +768,12 @@ def test_a_start_that_is_ahead_is_held_against_no_rival_without_room_for_it() ->
     assert (search.choice, search.runner_up, search.ending) == (START, None, "budget")
 
 
+@pytest.mark.parametrize("budget", [3.0, 6.0, 12.0, 15.0])
+def test_a_budget_without_room_for_a_verification_is_used_to_its_end(budget: float) -> None:
+    """By launches of 3 s, of which the start and every change take five."""
+    assert searched(budget=budget, gains={}).new_seconds == budget
+
+
 @pytest.mark.parametrize(("devices", "noise"), [(4, 0.01), (4, 0.03), (8, 0.03)])
 def test_the_best_of_many_strategies_is_found_in_half_of_the_launches(
     devices: int, noise: float

@@ -119,6 +119,23 @@ def test_the_error_of_a_single_change_is_that_of_the_means_of_its_launches(launc
     assert outlook.single_error == pytest.approx(math.sqrt(NOISE * 2 / launches), rel=0.3)
 
 
+def test_the_number_of_launches_of_the_best_and_of_its_rival_decides_which_is_next() -> None:
+    """The one that was launched less often; of as many the rival; and the best that never ran."""
+    gains, axes = {A: 0.1, B: 0.095}, {"a": [A], "b": [B]}
+    found = Surface(axes)
+    found.exclude((A, B))
+
+    def following(first: int, second: int) -> Setting:
+        settings: list[Setting] = [START, *[(A,)] * first, *[(B,)] * second]
+        outlook = found.outlook(measured(gains, settings), NOISE)
+        assert outlook.best == (A,)
+        return outlook.next
+
+    assert following(2, 1) == (B,)
+    assert following(2, 2) == (B,)
+    assert following(2, 3) == (A,)
+
+
 def test_without_a_change_there_is_no_error_of_one() -> None:
     assert Surface({}).outlook(measured({}, [START, START]), NOISE).single_error is None
 

@@ -158,7 +158,6 @@ TESTED_BY: dict[str, str] = {
     "features/decide/tune/launcher.py": "features/decide/tune/test_run.py",
     "features/decide/tune/outcome.py": "features/decide/tune/test_run.py",
     "features/decide/tune/question.py": "features/decide/tune/test_run.py",
-    "features/decide/tune/trials.py": "features/decide/tune/test_search.py",
     "features/cluster/submit/pod_parts.py": "features/cluster/submit/test_manifests.py",
     "features/bisect/tables.py": "features/bisect/test_verdict.py",
     # What only real processes show, tested by launching them.

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from tests.factories import cells, environment, experiment
+from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.change import ChangeVerdict, MetricChange, Reason
 from torchscale.features.compare.analysis.compare import compare
-from torchscale.features.compare.analysis.judge import LEVEL
+from torchscale.features.compare.analysis.judge import LEVEL, nearest_p
 from torchscale.features.compare.analysis.pair import CellOutcome, Pair
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import Session
@@ -417,3 +418,129 @@ def test_a_score_of_speed_is_as_certain_as_the_speeds() -> None:
     assert [one.verdict for one in pair.overall] == [ChangeVerdict.SAME, ChangeVerdict.UNCLEAR]
     assert pair.score is not None
     assert pair.score.certain
+
+
+def lacking(found: ResultCell, metric: Metric) -> ResultCell:
+    """The cell with a last launch that lacks a metric."""
+    *others, last = found.launches
+    values = {key: value for key, value in last.values.items() if key.metric is not metric}
+    launches = (*others, last.model_copy(update={"values": values}))
+    return found.model_copy(update={"launches": launches})
+
+
+def test_a_figure_that_a_launch_lacks_is_one_that_its_side_lacks() -> None:
+    cell, _ = cells()
+    whole, partial = side(result(cell)), side(lacking(result(cell), Metric.MEMORY))
+    rest = [Metric.THROUGHPUT, Metric.STEP_P95]
+    for pair in (compare(partial, whole), compare(whole, partial)):
+        assert [change.metric for change in pair.cells[0].changes] == rest
+    assert compare(whole, partial).cells[0].absent == (MetricKey(metric=Metric.MEMORY),)
+    assert compare(partial, whole).cells[0].absent == ()
+
+
+@pytest.mark.parametrize("price", [None, 0.0])
+def test_without_a_price_on_both_sides_there_is_no_cost(price: float | None) -> None:
+    cell, _ = cells()
+    for prices in ((price, 2.0), (2.0, price)):
+        pair = compare(side(result(cell)), side(result(cell)), prices=prices)
+        assert Metric.COST not in {change.metric for change in pair.cells[0].changes}
+
+
+def test_a_cell_without_a_throughput_has_no_cost() -> None:
+    cell, _ = cells()
+    found = side(lacking(result(cell), Metric.THROUGHPUT))
+    pair = compare(found, found, prices=(2.0, 2.0))
+    assert Metric.COST not in {change.metric for change in pair.cells[0].changes}
+    assert pair.score is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "threshold", "verdict"),
+    [
+        (1.0, 0.0, ChangeVerdict.SAME),
+        (0.5, 0.5, ChangeVerdict.SAME),
+        (2.0, 1.0, ChangeVerdict.SAME),
+        (0.5, 0.49, ChangeVerdict.WORSE),
+        (2.0, 0.99, ChangeVerdict.BETTER),
+    ],
+)
+def test_a_change_of_the_threshold_itself_is_none(
+    rate: float, threshold: float, verdict: ChangeVerdict
+) -> None:
+    """Launches without any noise."""
+    cell, _ = cells()
+    pair = compare(
+        side(result(cell, (1.0, 1.0, 1.0))), side(result(cell, (rate,) * 3)), threshold=threshold
+    )
+    assert throughput(pair).verdict is verdict
+
+
+def test_the_nearest_end_decides_and_ends_around_no_change_or_without_noise_do_not() -> None:
+    low, high = LogRatio(-0.2, 0.01, 4), LogRatio(0.1, 0.01, 4)
+    assert low.p is not None
+    assert high.p is not None
+    assert nearest_p(LogRatio(-0.3, 0.01, 4), low) == low.p
+    assert nearest_p(high, LogRatio(0.3, 0.01, 4)) == high.p
+    assert nearest_p(low, None) == nearest_p(None, high) == 1.0, "nothing bounds the other end"
+    assert nearest_p(low, high) == nearest_p(None, None) == 1.0
+    assert nearest_p(LogRatio(0.0, 0.01, 4), LogRatio(0.0, 0.01, 4)) == 1.0
+    for alone in (LogRatio(-0.2), LogRatio(0.2)):
+        assert nearest_p(alone, alone) == 1.0
+
+
+def test_against_a_median_the_level_before_is_the_median_of_sessions() -> None:
+    """Two sessions at 100 and one at 200, whose mean would be higher."""
+    cell, _ = cells()
+    days = [f"2026-01-0{day}T08:00:00+00:00" for day in (5, 6, 7)]
+    later = tuple(
+        Session(started_at=day, tool_version="0.1.0", environment=environment(8))
+        for day in days[1:]
+    )
+    rates = [*STEADY, *STEADY, *scaled(STEADY, 2.0)]
+    launches = result(cell, rates, started_at=[day for day in days for _ in range(3)])
+    reference = side(launches, created_at=days[0], later=later)
+    change = throughput(compare(reference, side(result(cell)), median=True))
+    assert change.before == pytest.approx(100, rel=1e-3)
+    assert change.after == pytest.approx(100, rel=1e-3)
+    assert change.sessions == (3, 1)
+    assert throughput(compare(reference, side(result(cell)))).before > 120
+
+
+def test_a_score_counts_unequal_conditions_where_there_are_no_others() -> None:
+    first, second = cells()
+    after = [result(cell, scaled(STEADY, 0.6), flags=BUSY) for cell in (first, second)]
+    score = compare(side(result(first), result(second)), side(*after)).score
+    assert score is not None
+    assert score.ratio == pytest.approx(0.6)
+    assert (score.measured, score.of, score.certain) == (2, 2, False)
+
+
+def test_what_the_reference_did_not_measure_counts_in_no_score() -> None:
+    first, second = cells()
+    skipped = result(second, state=State.SKIPPED)
+    pair = compare(side(result(first), skipped), side(result(first), result(second)))
+    assert pair.cells[1].outcome is CellOutcome.UNMEASURED
+    assert pair.score is not None
+    assert (pair.score.measured, pair.score.of) == (1, 1)
+    none = compare(side(skipped), side(result(second)))
+    assert (none.score, none.efficiency, none.overall) == (None, None, ())
+
+
+@pytest.mark.parametrize("by", [0.99, 1.01])
+def test_an_interval_that_reaches_beyond_the_threshold_at_one_end_is_unclear(by: float) -> None:
+    cell, _ = cells()
+    rates = (99.5, 100.0, 100.5)
+    change = throughput(compare(side(result(cell, rates)), side(result(cell, scaled(rates, by)))))
+    assert change.ratio.interval is not None
+    within = [abs(end - 1) <= 0.02 for end in change.ratio.interval]
+    assert within == [by > 1, by < 1]
+    assert change.verdict is ChangeVerdict.UNCLEAR
+
+
+def test_a_cell_without_launches_is_unmeasured_whatever_its_state() -> None:
+    """As in a baseline of which the launches are missing."""
+    cell, _ = cells()
+    none, some = side(result(cell, ())), side(result(cell))
+    for pair in (compare(some, none), compare(none, some), compare(none, none)):
+        assert [one.outcome for one in pair.cells] == [CellOutcome.UNMEASURED]
+        assert pair.overall == ()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.factories import cells
+from tests.factories import cells, environment
 from torchscale.features.compare.analysis.disturbances import (
+    DELAYED,
     disturbances,
+    disturbed_launches,
     flagged_conditions,
+    is_same_machine,
     unequal_conditions,
 )
 from torchscale.features.compare.export_schema import Disturbance
-from torchscale.schema.run.result_set import LaunchFigures, ResultCell
+from torchscale.schema.run.experiment_file import Session
+from torchscale.schema.run.result_set import LaunchFigures, ResultCell, ResultSet
 from torchscale.schema.state import State
 
 
@@ -58,6 +62,8 @@ def test_conditions_are_unequal_beyond_a_third_of_the_launches(
         ((0.15, 0.15, 0.15), (0.2, 0.2, 0.2), BUSY, ()),
         ((0.0, 0.0, 0.0), (0.5, 0.5, 0.5), QUIET, ()),
         ((0.15, 0.15, 0.15), (None, None, None), BUSY, ()),
+        ((0.0, 0.0), (0.1, 0.1), BUSY, ()),
+        ((0.12, 0.12), (0.0, 0.0), BUSY, ("contended",)),
     ],
 )
 def test_sides_that_are_both_contended_may_be_so_to_another_degree(
@@ -105,3 +111,90 @@ def test_a_cell_was_measured_under_a_condition_beyond_a_third_of_its_launches() 
         "contended",
     )
     assert flagged_conditions(cell_of((), ())) == ()
+
+
+def delayed(*delays: float | None) -> ResultCell:
+    """A cell whose launches were delayed by at most this share, without a flag."""
+    figures = tuple(
+        LaunchFigures(flags=(), delay=None if most is None else (0.0, most)) for most in delays
+    )
+    return ResultCell(cell=cells()[0], state=State.OK, launches=figures)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "unequal"),
+    [
+        (delayed(0.0, 0.0), delayed(0.03, 0.03), ("contended",)),
+        (delayed(0.03, 0.03), delayed(0.0, 0.0), ("contended",)),
+        (delayed(0.0, 0.0), delayed(DELAYED, DELAYED), ()),
+        (delayed(0.5, 0.5), delayed(0.5, 0.5), ()),
+        (delayed(0.0, 0.0), delayed(0.5, None), ()),
+        (delayed(), delayed(), ()),
+        (delayed(), delayed(0.5, 0.5), ()),
+    ],
+)
+def test_a_side_that_others_delayed_by_more_was_contended_without_a_flag(
+    before: ResultCell, after: ResultCell, unequal: tuple[str, ...]
+) -> None:
+    """By more than could make a change, where it is known of all launches."""
+    assert unequal_conditions(before, after, same_machine=True) == unequal
+
+
+def test_a_launch_that_others_delayed_is_disturbed_and_not_throttled() -> None:
+    """A delay that is too small for a change is none."""
+    cell = delayed(None, DELAYED, 0.03)
+    assert disturbed_launches(cell) == [False, False, True]
+    assert disturbances(delayed(0.0), cell, same_machine=True) == (
+        Disturbance("contended", 1, (3,), 3, None),
+    )
+    assert disturbed_launches(cell_of(("throttled",), BUSY, QUIET)) == [True, True, False]
+
+
+def test_the_share_of_others_is_told_of_contended_launches_alone() -> None:
+    hot = LaunchFigures(flags=("throttled",), other_processes=0.3)
+    cell = ResultCell(cell=cells()[0], state=State.OK, launches=(hot,))
+    assert disturbances(cell, cell_of(QUIET), same_machine=True) == (
+        Disturbance("throttled", 0, (1,), 1, None),
+    )
+
+
+def test_flags_of_some_launches_alone_are_not_kept_and_the_cell_s_count() -> None:
+    assert disturbed_launches(cell_of(("throttled",), None)) == [False, False]
+    assert disturbed_launches(cell_of((), None, of_cell=("throttled",))) == [True, True]
+
+
+def test_a_cell_without_launches_has_the_conditions_of_its_flags() -> None:
+    assert flagged_conditions(cell_of(of_cell=("throttled",))) == ("throttled",)
+    assert flagged_conditions(cell_of()) == ()
+
+
+def test_the_same_machine_was_slower_or_another_device_is_another_machine() -> None:
+    def worked(seconds: float, device: str = "cpu") -> ResultCell:
+        launch = LaunchFigures(flags=(), fixed_work=(seconds, 2 * seconds))
+        return ResultCell(cell=cells()[0], state=State.OK, device=device, launches=(launch,))
+
+    sides = worked(1e-4), worked(1.03e-4)
+    assert unequal_conditions(*sides, same_machine=True) == ("slowed",)
+    assert unequal_conditions(*sides, same_machine=False) == ()
+    other = worked(1.03e-4, device="gpu")
+    assert unequal_conditions(sides[0], other, same_machine=True) == ()
+    a_little = sides[0], worked(1.01e-4)
+    assert unequal_conditions(*a_little, same_machine=True) == ()
+    assert disturbances(*a_little, same_machine=True) == ()
+
+
+def on_hosts(*hosts: str) -> ResultSet:
+    first, *later = (environment(hostname=host) for host in hosts)
+    sessions = [
+        Session(started_at="2026-02-01T00:00:00+00:00", tool_version="0.1.0", environment=one)
+        for one in later
+    ]
+    return ResultSet(name="side", environment=first, later=tuple(sessions), cells=())
+
+
+def test_one_host_on_both_sides_is_the_same_machine() -> None:
+    assert is_same_machine(on_hosts("a"), on_hosts("a", "a"))
+    assert not is_same_machine(on_hosts("a"), on_hosts("b"))
+    assert not is_same_machine(on_hosts("a", "b"), on_hosts("a", "b")), "which of them is not known"
+    unknown = ResultSet(name="side", cells=())
+    assert not is_same_machine(unknown, unknown)

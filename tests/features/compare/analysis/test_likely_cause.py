@@ -163,3 +163,90 @@ def test_a_commit_is_named_by_its_first_digits() -> None:
     commit = "0123456789abcdef0123456789abcdef01234567"
     cause = only_cause(measured(), measured({StepPart.FORWARD: 0.02}), git_commit=f"{commit}-dirty")
     assert "git commit (none → 0123456789ab-dirty)" in cause.text
+
+
+def test_fewer_buckets_explain_shorter_communication() -> None:
+    few: dict[str, Any] = {"gradient_bytes": 100, "buckets": 1}
+    many: dict[str, Any] = {"gradient_bytes": 100, "buckets": 40}
+    slow = {StepPart.COMMUNICATION: 0.01}
+    shorter = only_cause(measured(slow, **many), measured(**few))
+    assert shorter.basis is CauseBasis.MEASURED
+    assert "1 buckets instead of 40" in shorter.text
+    longer = only_cause(measured(**many), measured(slow, **few))
+    assert longer.basis is CauseBasis.NONE
+    a_third_more = only_cause(
+        measured(**few | {"buckets": 3}), measured(slow, **few | {"buckets": 4})
+    )
+    assert a_third_more.basis is CauseBasis.NONE
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 4), (4, 0)])
+def test_a_side_without_buckets_tells_nothing(before: int, after: int) -> None:
+    cause = only_cause(
+        measured(buckets=before), measured({StepPart.COMMUNICATION: 0.01}, buckets=after)
+    )
+    assert cause.basis is CauseBasis.NONE
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_named"),
+    [
+        (0.5, 0.6, True),
+        (0.5, 0.59, False),
+        (0.6, 0.5, False),
+        (0.0, 0.6, False),
+        (0.5, 0.0, False),
+        (0.5, -0.6, False),
+    ],
+)
+def test_a_link_explains_longer_communication_from_a_fifth_on(
+    before: float, after: float, *, is_named: bool
+) -> None:
+    """A time that is not above zero is none."""
+    link: dict[str, Any] = {"gradient_bytes": 100}
+    cause = only_cause(
+        measured(link_seconds=before, **link),
+        measured({StepPart.COMMUNICATION: 0.01}, link_seconds=after, **link),
+    )
+    assert (cause.basis is CauseBasis.MEASURED) is is_named
+
+
+def test_a_link_that_is_faster_by_itself_explains_shorter_communication() -> None:
+    cause = only_cause(
+        measured({StepPart.COMMUNICATION: 0.01}, gradient_bytes=100, link_seconds=0.006),
+        measured(gradient_bytes=100, link_seconds=0.002),
+    )
+    assert cause.basis is CauseBasis.MEASURED
+    assert "2 ms instead of 6 ms" in cause.text
+
+
+def test_a_link_within_its_noise_explains_nothing() -> None:
+    """One of four launches measured a slow link."""
+    before = measured(gradient_bytes=100, link_seconds=0.002)
+    after = measured({StepPart.COMMUNICATION: 0.01}, gradient_bytes=100, link_seconds=0.002)
+    first, *others = after.launches
+    assert first.parts is not None
+    slow = first.parts.model_copy(update={"link_seconds": 0.02})
+    noisy = after.model_copy(
+        update={"launches": (first.model_copy(update={"parts": slow}), *others)}
+    )
+    assert only_cause(before, noisy).basis is CauseBasis.NONE
+    unknown = measured({StepPart.COMMUNICATION: 0.01}, link_seconds=0.02)
+    assert only_cause(before, unknown).basis is CauseBasis.NONE, "of how much is not known"
+
+
+def test_a_phase_is_named_from_three_fifths_of_what_ranks_take_longer() -> None:
+    def cause(forward: float, backward: float) -> LikelyCause:
+        later = {StepPart.FORWARD: forward, StepPart.BACKWARD: backward}
+        return only_cause(measured(later_in={}), measured(ranks=(0.0005, 0.0055), later_in=later))
+
+    assert "in its forward pass" in cause(3.0, 2.0).text
+    assert "in its" not in cause(2.9, 2.1).text
+    assert "in its forward pass" in cause(-3.0, 1.0).text
+
+
+def test_a_cause_says_how_many_candidates_there_are_and_what_to_do() -> None:
+    newer = Versions.model_validate({**VERSIONS, "cuda": "13.0", "driver": "580.1"})
+    cause = only_cause(measured(), measured({StepPart.FORWARD: 0.02}), versions=newer)
+    assert cause.text == "2 candidates that changed together"
+    assert "one of them at a time" in cause.advice

@@ -8,8 +8,18 @@ from tests.factories import cells, environment, experiment
 from tests.features.compare.analysis.test_compare import result, side
 from torchscale.config.choices import MatchKey
 from torchscale.errors import UsageError
-from torchscale.features.compare.analysis.differences import cell_differences, differences
-from torchscale.features.compare.analysis.matching import Match, match_cells, workload_key
+from torchscale.features.compare.analysis.differences import (
+    cell_differences,
+    differences,
+    result_facts,
+    unequal_facts,
+)
+from torchscale.features.compare.analysis.matching import (
+    Match,
+    match_cells,
+    named_values,
+    workload_key,
+)
 from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.memory import MemoryCell
@@ -28,6 +38,19 @@ def matched(
         (before.cell.id if before else None, after.cell.id if after else None)
         for before, after in matches
     ]
+
+
+def hardware(devices: int) -> HardwareCell:
+    """Ceilings of a machine: a cell that trains nothing."""
+    return HardwareCell(
+        matmul_sizes=(64,),
+        matmul_dtypes=("fp32",),
+        seconds=0.1,
+        copy_bytes=1,
+        disk_bytes=1,
+        world_size=devices,
+        device="cpu",
+    )
 
 
 def test_cells_of_other_counts_match_by_their_global_batch() -> None:
@@ -65,15 +88,7 @@ def test_a_skipped_cell_gives_way_to_a_measured_one_of_the_same_key() -> None:
 
 
 def test_cells_without_a_model_match_by_their_workload_and_memory_by_what_it_trains() -> None:
-    ceilings = HardwareCell(
-        matmul_sizes=(64,),
-        matmul_dtypes=("fp32",),
-        seconds=0.1,
-        copy_bytes=1,
-        disk_bytes=1,
-        world_size=1,
-        device="cpu",
-    )
+    ceilings = hardware(1)
     machine = ResultCell(cell=ceilings, state=State.OK)
     (_, two), (one, _) = cells(batch_sizes=[8]), cells(batch_sizes=[16])
     memory = [ResultCell(cell=MemoryCell(training=cell), state=State.OK) for cell in (two, one)]
@@ -86,6 +101,10 @@ def test_cells_without_a_model_match_by_their_workload_and_memory_by_what_it_tra
         (two.id, one.id),
         (memory[0].cell.id, memory[1].cell.id),
         (ceilings.id, ceilings.id),
+    ]
+    assert matched(side(result(two)), side(machine, result(one)), ONE_GLOBAL_BATCH) == [
+        (two.id, one.id),
+        (None, ceilings.id),
     ]
 
 
@@ -190,3 +209,124 @@ def test_what_a_cell_has_of_its_own_column_is_not_among_its_other_settings() -> 
     found = {one.what: one.values for one in cell_differences([matches])}
     assert found["optimizer of cells"] == ("adamw", "sgd")
     assert found["settings of cells"] == ("default", "accumulate=2")
+
+
+def test_a_cell_that_matches_by_its_id_leaves_the_others_of_its_workload_alone() -> None:
+    """The same workload, measured for longer as well."""
+    (quick, *_), (full, *_) = cells(benchmark={"preset": "quick"}), cells()
+    both, alone = side(result(full), result(quick)), side(result(full))
+    assert matched(alone, both, ()) == [(full.id, full.id), (None, quick.id)]
+    assert matched(both, alone, ()) == [(full.id, full.id), (quick.id, None)]
+
+
+def test_how_many_cells_differ_in_precision_alone_is_said() -> None:
+    full, half = cells(), cells(training={"precision": "bf16"})
+    _, (note,) = match_cells(side(*map(result, full)), side(*map(result, half)))
+    assert note.startswith("2 of the cells without a counterpart")
+    _, notes = match_cells(side(*map(result, full)), side(*map(result, full)))
+    assert notes == ()
+
+
+def test_cells_that_no_key_tells_apart_are_compared_without() -> None:
+    (quick, *_), (full, *_) = cells(benchmark={"preset": "quick"}), cells()
+    with pytest.raises(UsageError) as caught:
+        match_cells(side(result(full), result(quick)), side(result(full)), keys=[MatchKey.MODEL])
+    assert caught.value.hint == "compare them without --match"
+
+
+def test_of_cells_that_were_all_skipped_one_is_matched() -> None:
+    one, two = (ResultCell(cell=cell, state=State.SKIPPED) for cell in cells(batch_sizes=[8]))
+    pairs = matched(side(one, two), side(result(cells()[0])), [MatchKey.MODEL])
+    assert pairs == [(one.cell.id, cells()[0].id), (two.cell.id, None)]
+
+
+def test_what_a_cell_is_matched_by_has_names() -> None:
+    assert named_values(hardware(2)) == {"devices": "2"}
+    cell = cells(gpu_counts=[2])[0]
+    assert named_values(cell)["settings"] == "default"
+    assert (named_values(cell)["batch"], named_values(cell)["global_batch"]) == ("8", "16")
+    bare = cell.model_copy(update={"model_options": {}})
+    assert named_values(bare)["model"] == "tiny-resnet"
+    own = cell.model_copy(update={"batch_size": None})
+    assert (named_values(own)["batch"], named_values(own)["global_batch"]) == ("own", "own")
+
+
+def test_what_every_rank_record_holds_is_not_listed_twice() -> None:
+    """torch, and the devices themselves: each has a UUID of its own, and only their number
+    counts."""
+    (cell, *_) = cells()
+    versions = environment().versions.model_copy(update={"torch": "2.14.0"})
+    sets = [
+        side(result(cell), environment=environment(1)),
+        side(result(cell, torch="2.14.0"), environment=environment(2, versions=versions)),
+    ]
+    found = {one.what: (one.values, one.forbids) for one in differences(sets)}
+    assert found == {
+        "torch": (("2.13.0", "2.14.0"), True),
+        "devices": (("1", "2"), False),
+    }
+    assert "devices" not in result_facts(side(result(cell), environment=environment()))
+
+
+def test_a_record_on_its_own_has_its_version_and_what_its_cells_say() -> None:
+    """No session, no config and no cell that failed tell more."""
+    one, two = cells(gpu_counts=[1, 2])
+    found = result_facts(
+        side(
+            result(one, device="NVIDIA H100", torch="2.13.0"),
+            result(two, state=State.CRASHED, device="NVIDIA A100", torch="2.14.0"),
+            environment=None,
+            config=None,
+        )
+    )
+    assert found == {"device": "NVIDIA H100", "torch": "2.13.0", "torchscale": "0.1.0"}
+    threads = side(result(one), environment=None, config=None, threads_per_rank=4)
+    assert result_facts(threads)["threads per rank"] == "4"
+
+
+def test_settings_are_facts_by_their_place_in_the_config() -> None:
+    """Without the axes, which the cells tell, and without the name of the experiment."""
+    (cell, *_) = cells()
+    facts = result_facts(side(result(cell), config=experiment(experiment_name="one")))
+    settings = {name.removeprefix("config ") for name in facts if name.startswith("config ")}
+    assert {"benchmark.repeats", "training.precision", "data.source"} <= settings
+    assert facts["config training.precision"] == '["fp32"]'
+    assert (facts["config scaling"], facts["config benchmark.repeats"]) == ("weak", "1")
+    axes = ("experiment_name", "models", "batch_sizes", "gpu_counts", "nodes", "measure")
+    assert not [name for name in settings if name.startswith(axes)]
+
+
+def test_devices_of_several_kinds_are_listed_in_order_of_their_names() -> None:
+    one, two = cells(gpu_counts=[1, 2])
+    mixed = side(result(one, device="NVIDIA H100"), result(two, device="NVIDIA A100"))
+    assert result_facts(mixed)["device"] == "NVIDIA A100, NVIDIA H100"
+
+
+def test_only_a_device_or_torch_that_both_sides_have_forbids() -> None:
+    columns = [{"torch": "2.13.0", "host": "a"}, {"host": "b"}, {"torch": "2.13.0", "host": "a"}]
+    assert [(one.what, one.forbids) for one in unequal_facts(columns)] == [
+        ("torch", False),
+        ("host", False),
+    ]
+    columns[1]["torch"] = "2.14.0"
+    assert [(one.what, one.forbids) for one in unequal_facts(columns)] == [
+        ("torch", True),
+        ("host", False),
+    ]
+
+
+def test_all_values_of_a_side_are_listed_once_each() -> None:
+    one, two = cells(gpu_counts=[1, 2])
+    half_one, half_two = cells(gpu_counts=[1, 2], training={"precision": "bf16"})
+    matches: list[Match] = [
+        (result(one), result(half_one)),
+        (result(two), result(two)),
+        (result(two), result(half_two)),
+    ]
+    machine = ResultCell(cell=hardware(1), state=State.OK)
+    (found,) = cell_differences([[(machine, machine), *matches]])
+    assert found.what == "precision of cells"
+    assert found.values == ("fp32", "bf16, fp32")
+    assert [one.what for one in cell_differences([[(result(one), result(one))], matches])] == [
+        "precision of cells"
+    ]

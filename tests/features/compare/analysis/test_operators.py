@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -56,14 +57,41 @@ def test_what_is_new_gone_slower_or_called_more_is_told() -> None:
 
 
 def test_a_tenth_more_calls_are_more_and_the_time_is_that_of_as_many() -> None:
-    before = recorded(0.1, {"mul": (4, 0.004), "exp": (20, 0.02), "log": (20, 0.02)})
-    after = recorded(0.1, {"mul": (5, 0.005), "exp": (21, 0.0226), "log": (21, 0.0235)})
+    before = recorded(
+        0.1, {"mul": (4, 0.004), **dict.fromkeys(("exp", "log", "sin", "cos"), (20, 0.02))}
+    )
+    after = recorded(
+        0.1,
+        {
+            "mul": (5, 0.005),
+            "exp": (21, 0.0226),
+            "log": (21, 0.0235),
+            "sin": (21, 0.0185),
+            "cos": (21, 0.0192),
+        },
+    )
     fates = {one.name: one.fate for one in compare_recorded(before, after).operators}
     assert fates == {
         "mul": OperatorFate.MORE_CALLS,
         "exp": OperatorFate.ALIKE,
         "log": OperatorFate.SLOWER,
+        "sin": OperatorFate.FASTER,
+        "cos": OperatorFate.ALIKE,
     }
+    assert {calls: fate_of(calls) for calls in (8, 9, 11, 12)} == {
+        8: OperatorFate.FEWER_CALLS,
+        9: OperatorFate.ALIKE,
+        11: OperatorFate.ALIKE,
+        12: OperatorFate.MORE_CALLS,
+    }
+
+
+def fate_of(calls: int) -> OperatorFate:
+    """Of an operator that was called ten times, for a millisecond each."""
+    sides = [recorded(0.1, {"mul": (count, 0.001 * count)}) for count in (10, calls)]
+    (change,) = compare_recorded(*sides).operators
+    assert list(change.calls) == [10, calls]
+    return change.fate
 
 
 def test_the_largest_difference_comes_first() -> None:
@@ -76,3 +104,12 @@ def test_differences_sum_to_that_of_the_step() -> None:
     parts = [one.seconds for one in (*found.operators, *found.collectives)]
     rest = found.after.rest - found.before.rest
     assert math.fsum([*parts, rest]) == pytest.approx(0.02)
+
+
+def test_recordings_of_other_ranks_say_of_which() -> None:
+    some = replace(BEFORE, ranks=1, job_ranks=8)
+    found = [
+        compare_recorded(some, replace(AFTER, ranks=ranks, job_ranks=of)).other_ranks
+        for ranks, of in ((1, 8), (1, 2), (2, 8))
+    ]
+    assert found == ["", "1 of 8 ranks against 1 of 2", "1 of 8 ranks against 2 of 8"]

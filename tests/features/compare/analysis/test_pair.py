@@ -198,3 +198,26 @@ def test_what_equal_conditions_measured_has_no_other_ends() -> None:
     pair = against(result(FIRST), reference=[result(FIRST)])
     assert throughput(pair).possible is None
     assert [one.possible for one in pair.overall] == [None] * len(pair.overall)
+
+
+def test_what_a_contended_side_may_have_been_alone_has_both_ends() -> None:
+    """Of the one cell and over all: as fast as measured at least, and faster by its delay and more
+    at most."""
+
+    def delayed(most: float, *flags: str) -> ResultCell:
+        figures = tuple(
+            LaunchFigures(
+                values={MetricKey(metric=Metric.THROUGHPUT): rate}, flags=flags, delay=(0.0, most)
+            )
+            for rate in STEADY
+        )
+        return result(FIRST, launches=figures)
+
+    pair = against(delayed(0.05, "contended"), reference=[delayed(0.0)])
+    (overall,) = pair.overall
+    assert overall.possible is not None
+    assert overall.possible == pytest.approx(throughput(pair).possible)
+    low, high = overall.possible
+    assert low is not None
+    assert high is not None
+    assert low < 1 < 1 / 0.95 < high

@@ -8,7 +8,7 @@ import pytest
 from tests.explanations import NOISE, PHASES, explained, measured, side, two_devices
 from tests.factories import cells
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.cell_why import Clarity
+from torchscale.features.compare.analysis.cell_why import Clarity, DisturbedSeconds, PartChange
 from torchscale.features.compare.analysis.compare import compare
 from torchscale.features.compare.analysis.explanation import explain
 from torchscale.features.compare.analysis.why import split_pair
@@ -57,6 +57,11 @@ def test_two_launches_a_side_are_too_few() -> None:
     assert why.clear == ()
     assert why.step.adjusted_p is None
     assert why.step.difference.interval is not None, "it is shown all the same"
+    three = explained(
+        measured(noise=NOISE[:3]), measured({StepPart.FORWARD: 0.02}, noise=NOISE[:3])
+    ).why
+    assert three.enough_launches
+    assert [part.name for part in three.clear] == [StepPart.FORWARD]
 
 
 def test_a_slower_rank_is_its_own_part_and_named() -> None:
@@ -128,6 +133,7 @@ def test_a_disturbance_counts_as_if_all_of_it_were_in_each_part() -> None:
     ).why
     assert small.disturbance.conditions == ("contended",)
     assert 0.002 < small.disturbance.most < 0.008, "beside others a step computes slower, too"
+    assert small.disturbance.least == pytest.approx(0, abs=1e-5), "and nothing made it faster"
     assert small.clear == ()
     large = explained(
         measured(launch=quiet), measured({StepPart.COMMUNICATION: 0.014}, launch=loaded)
@@ -141,7 +147,13 @@ def test_a_disturbance_that_nothing_bounds_leaves_all_unclear() -> None:
         measured({StepPart.COMMUNICATION: 0.03}, launch={"flags": ("throttled",)}),
     ).why
     assert why.disturbance.most == math.inf
+    assert why.disturbance.least == pytest.approx(0, abs=1e-5)
     assert why.clear == ()
+    before_alone = explained(
+        measured(launch={"flags": ("throttled",)}), measured(launch={"flags": ()})
+    ).why
+    assert before_alone.disturbance.least == -math.inf
+    assert before_alone.disturbance.most == pytest.approx(0, abs=1e-5)
     faster = explained(
         measured({StepPart.COMMUNICATION: 0.03}, launch={"flags": ()}),
         measured(launch={"flags": ("throttled",)}),
@@ -233,3 +245,135 @@ def test_a_slow_loader_does_not_hide_a_slow_phase_of_a_disturbed_side() -> None:
     both = {StepPart.DATA_WAIT: 0.02, StepPart.FORWARD: 0.015}
     why = explained(measured(launch=quiet), measured(both, launch=hot)).why
     assert [part.name for part in why.clear] == [StepPart.DATA_WAIT, StepPart.FORWARD]
+
+
+def test_what_disturbed_nothing_or_without_bounds_has_such_ends() -> None:
+    assert DisturbedSeconds().ends == (0.0, 0.0)
+    assert DisturbedSeconds(("slowed",), -math.inf, 0.5).ends == (None, 0.5)
+
+
+def exact(step: float) -> ResultCell:
+    """Equal launches of such a step, of which the forward pass is all but 0.5 s."""
+    cell = measured(noise=(0.0, 0.0, 0.0))
+    launches = []
+    for launch in cell.launches:
+        assert launch.parts is not None
+        taken = {StepPart.FORWARD: step - 0.5, StepPart.BACKWARD: 0.5}
+        parts = launch.parts.model_copy(update={"step": step, "parts": taken, "by_rank": ()})
+        values = {MetricKey(metric=Metric.THROUGHPUT): 1 / step}
+        launches.append(launch.model_copy(update={"parts": parts, "values": values}))
+    return cell.model_copy(update={"launches": tuple(launches)})
+
+
+@pytest.mark.parametrize(
+    ("step", "clarity"),
+    [
+        (1.25, Clarity.SMALL),
+        (0.75, Clarity.SMALL),
+        (1.251, Clarity.CLEAR),
+        (0.749, Clarity.CLEAR),
+    ],
+)
+def test_a_difference_of_the_threshold_itself_is_small(step: float, clarity: Clarity) -> None:
+    """A quarter of the step before, without noise."""
+    (why,), _ = split_pair(compare(side(exact(1.0)), side(exact(step)), threshold=0.25))
+    forward = why.part(StepPart.FORWARD)
+    assert forward is not None
+    assert (forward.clarity, why.step.clarity) == (clarity, clarity)
+
+
+@pytest.mark.parametrize("seconds", [0.0005, -0.0005])
+def test_a_difference_whose_interval_reaches_beyond_the_threshold_is_unclear(
+    seconds: float,
+) -> None:
+    """At one end alone: the other lies within."""
+    noisy = tuple(3 * one for one in NOISE)
+    after = measured({StepPart.FORWARD: PHASES[StepPart.FORWARD] + seconds}, noise=noisy)
+    forward = explained(measured(noise=noisy), after).why.part(StepPart.FORWARD)
+    assert forward is not None
+    assert forward.difference.interval is not None
+    low, high = sorted(map(abs, forward.difference.interval))
+    assert low < 0.02 * math.fsum(PHASES.values()) < high
+    assert forward.clarity is Clarity.UNCLEAR
+
+
+def test_parts_that_differ_are_in_the_order_of_their_size() -> None:
+    after = measured({StepPart.FORWARD: 0.013, StepPart.BACKWARD: 0.012})
+    why = explained(measured(), after).why
+    assert [part.name for part in why.clear] == [StepPart.BACKWARD, StepPart.FORWARD]
+    assert why.part(StepPart.BUBBLE) is None
+
+
+def test_what_launches_noticed_of_the_exchange_is_a_mean_of_each_side() -> None:
+    """A link that took no time to be measured is one that was measured."""
+    before = measured(gradient_bytes=100, buckets=2, link_seconds=0.0)
+    after = measured(gradient_bytes=300, buckets=4, link_seconds=0.002)
+    probe = explained(before, after).why.probe
+    assert (probe.gradient_bytes, probe.buckets) == ((100, 300), (2, 4))
+    assert probe.link_seconds == pytest.approx((0.0, 0.002))
+    without = explained(before, measured(buckets=4)).why.probe
+    assert (without.gradient_bytes, without.buckets) == (None, (2, 4))
+    assert (without.link, without.link_seconds) == (None, None)
+
+
+def test_a_launch_without_parts_is_enough_to_have_none() -> None:
+    whole = measured()
+    first, *others = whole.launches
+    partial = whole.model_copy(
+        update={"launches": (first.model_copy(update={"parts": None}), *others)}
+    )
+    found = explain(compare(side(whole, name="old"), side(partial, name="new")))
+    assert found.cells == ()
+    assert found.without[two_devices().id].startswith("new: 1 of 4 launches have no parts")
+
+
+def test_no_part_lacks_a_side_that_spent_no_time_in_it() -> None:
+    """A part of one side alone is a difference from nothing."""
+    plain = measured()
+    launches = []
+    for launch in plain.launches:
+        assert launch.parts is not None
+        taken = {**launch.parts.parts, StepPart.BUBBLE: 0.25}
+        step = launch.parts.step + 0.25
+        parts = launch.parts.model_copy(update={"parts": taken, "step": step})
+        launches.append(launch.model_copy(update={"parts": parts}))
+    after = plain.model_copy(update={"launches": tuple(launches)})
+    bubble = explained(plain, after).why.part(StepPart.BUBBLE)
+    assert isinstance(bubble, PartChange)
+    assert (bubble.difference.before, bubble.difference.after) == (0.0, 0.25)
+    assert bubble.is_clear
+
+
+def test_what_a_disturbance_did_to_all_phases_is_not_taken_for_a_change_of_one() -> None:
+    """Up to the end of the interval of what it did to the others, whose share of the step counts:
+    the forward pass became longer by a third and the others by a fifth."""
+    quiet, hot = {"flags": ()}, {"flags": ("throttled",)}
+    others = {part: 1.2 * seconds for part, seconds in PHASES.items()}
+    one = explained(
+        measured(launch=quiet), measured({**others, StepPart.FORWARD: 0.0135}, launch=hot)
+    ).why
+    assert one.clear == ()
+    more = explained(
+        measured(launch=quiet), measured({**others, StepPart.FORWARD: 0.025}, launch=hot)
+    ).why
+    assert [part.name for part in more.clear] == [StepPart.FORWARD]
+
+
+def test_what_disturbed_the_first_side_is_not_taken_for_a_gain() -> None:
+    """All phases were slower there alike; one that became shorter by more did so by itself."""
+    quiet, hot = {"flags": ()}, {"flags": ("throttled",)}
+    slow = {part: 1.2 * seconds for part, seconds in PHASES.items()}
+    alike = explained(measured(slow, launch=hot), measured(launch=quiet)).why
+    assert alike.clear == ()
+    less = explained(
+        measured({**slow, StepPart.FORWARD: 0.03}, launch=hot), measured(launch=quiet)
+    ).why
+    assert [part.name for part in less.clear] == [StepPart.FORWARD]
+
+
+def test_single_launches_of_which_one_was_disturbed_show_a_difference_and_decide_nothing() -> None:
+    quiet, hot = {"flags": ()}, {"flags": ("throttled",)}
+    slower = measured({StepPart.FORWARD: 0.02}, noise=(0.0,), launch=hot)
+    why = explained(measured(noise=(0.0,), launch=quiet), slower).why
+    assert why.step.seconds == pytest.approx(0.01)
+    assert {part.clarity for part in why.parts} == {Clarity.UNCLEAR}

@@ -56,3 +56,17 @@ def test_times_that_no_latency_and_bandwidth_explain_predict_nothing(
 ) -> None:
     """A bucket that costs nothing, or less than nothing, would make the smallest ones the best."""
     assert reduction(link(bucketed, merged, payload_mib * MIB), buckets) is None
+
+
+def test_the_link_is_busy_from_the_first_bucket_on() -> None:
+    """Four pieces of 1 MiB, ready every 10 ms; each takes 20 ms to reduce."""
+    sizes, ready = [MIB] * 4, [0.0, 0.01, 0.02, 0.03]
+    cost = Reduction(1e-9, 0.02 / MIB)
+    assert exposed_seconds(sizes, ready, MIB, cost) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(("cap", "buckets"), [(10, 4), (11, 2), (20, 2), (30, 2), (31, 1), (99, 1)])
+def test_a_bucket_is_complete_once_it_holds_its_size(cap: float, buckets: int) -> None:
+    """Four pieces of 10 bytes that are ready at once; a byte takes a second, a bucket 100 more."""
+    exposed = exposed_seconds([10] * 4, [0.0] * 4, cap, Reduction(100.0, 1.0))
+    assert exposed == 40 + 100 * buckets

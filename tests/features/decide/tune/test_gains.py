@@ -9,6 +9,7 @@ import statistics
 import pytest
 
 from torchscale.features.decide.tune.gains import (
+    MARGIN,
     Gain,
     GainVerdict,
     paired_gain,
@@ -25,6 +26,13 @@ from torchscale.features.decide.tune.gains import (
         (0.001, 0.001, GainVerdict.NO_GAIN),
         (0.02, 0.02, GainVerdict.OPEN),
         (-0.01, 0.05, GainVerdict.OPEN),
+        (0.0, 0.0, GainVerdict.NO_GAIN),
+        (MARGIN, 0.0, GainVerdict.FASTER),
+        (0.9 * MARGIN, 0.0, GainVerdict.NO_GAIN),
+        (0.0172, 0.01, GainVerdict.OPEN),
+        (0.0173, 0.01, GainVerdict.FASTER),
+        (-0.0172, 0.01, GainVerdict.NO_GAIN),
+        (-0.0173, 0.01, GainVerdict.SLOWER),
     ],
 )
 def test_verdicts(log: float, error: float, verdict: GainVerdict) -> None:
@@ -55,3 +63,12 @@ def test_the_smallest_visible_gain_is_seen_four_times_in_five() -> None:
         )
         found += gain is not None and gain.interval()[0] > 1
     assert 0.74 <= found / 600 <= 0.88
+
+
+def test_an_interval_by_hand() -> None:
+    """Student's t at 20 degrees of freedom: 2.086 at 0.975, 0.860 at 0.8."""
+    gain = Gain(0.2, 0.01, degrees=20, rounds=5)
+    assert gain.ratio == pytest.approx(math.exp(0.2))
+    assert gain.interval() == pytest.approx((math.exp(0.17914), math.exp(0.22086)), rel=1e-5)
+    assert gain.interval(0.6) == pytest.approx((math.exp(0.1914), math.exp(0.2086)), rel=1e-5)
+    assert smallest_visible(0.01, 20) == pytest.approx(math.expm1(0.02946), rel=1e-3)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from torchscale.features.decide.tune.gains import GainVerdict
-from torchscale.features.decide.tune.search import SettingSearch
+from torchscale.features.decide.tune.gains import GainVerdict, smallest_visible
+from torchscale.features.decide.tune.search import Contribution, SettingSearch
 from torchscale.features.decide.tune.strategies import choices
 from torchscale.features.decide.tune.surface import START, AxisChange, Setting, Traits
 from torchscale.features.decide.tune.trials import SettingLaunch
@@ -314,6 +314,7 @@ def test_buckets_are_tried_where_communication_is_exposed() -> None:
     )
     assert search.probe is not None
     assert search.probe.log == pytest.approx(0.3, abs=0.02)
+    assert search.probe.rounds == 4
     assert search.winner == (AxisChange("bucket", "100"),)
 
 
@@ -559,10 +560,11 @@ def test_without_a_bound_of_launches_a_winner_is_verified_once() -> None:
 
 def test_strategies_that_are_alike_end_at_the_bound_of_launches() -> None:
     """Launches differ by 5 %, and the strategies by nothing: more launches would tell no more."""
-    for seed in range(5):
-        search = of_strategies(machine({}, noise=0.05, seed=seed), most=20)
+    searches = [of_strategies(machine({}, noise=0.05, seed=seed), most=20) for seed in range(5)]
+    for search in searches:
         assert search.ending == "complete"
         assert launched(search) <= 20
+    assert any(search.is_cut_short for search in searches)
 
 
 def test_a_start_that_is_the_fastest_is_held_against_its_strongest_rival() -> None:
@@ -637,19 +639,139 @@ def test_what_is_faster_than_the_winner_after_all_is_verified_in_its_turn(
     assert search.trials[tensor,].launches >= 4
 
 
-def test_a_batch_that_fits_one_strategy_alone_is_tried_with_it() -> None:
-    """By itself it is out of memory; sharded it fits and gains."""
+@pytest.mark.parametrize(
+    ("state", "is_tried"), [("oom", True), ("skipped", True), ("crashed", False)]
+)
+def test_a_batch_that_fits_one_strategy_alone_is_tried_with_it(
+    state: str, *, is_tried: bool
+) -> None:
+    """By itself it is out of memory, or predicted to be; sharded it fits and gains. What fails
+    otherwise is not tried again."""
     works = machine({"strategy=half": 0.05, "batch=64": 0.3})
     large = AxisChange("batch", "64")
 
     def measure(setting: Setting) -> SettingLaunch:
         if large in setting and AxisChange("strategy", "half") not in setting:
-            return SettingLaunch(None, 1.0, "oom", "it failed")
+            return SettingLaunch(None, 1.0, state, "it failed")
         return works(setting)
 
     search = of_strategies(measure, most=100, batch=[large])
-    assert search.winner == (large, AxisChange("strategy", "half"))
-    assert search.trials[large,].state == "oom"
+    half = AxisChange("strategy", "half")
+    assert search.winner == ((large, half) if is_tried else (half,))
+    assert search.trials[large,].state == state
+
+
+FUSED = AxisChange("fused", "true")
+
+
+def of_fused(gain: float, noise: float, budget: float = 1e6, **options: Any) -> SettingSearch:
+    """A search over one change."""
+    search = SettingSearch({"fused": [FUSED]}, budget_seconds=budget, **options)
+    return run(search, machine({"fused=true": gain}, noise=noise))
+
+
+def test_a_winner_of_one_change_is_what_its_verification_says() -> None:
+    """Its gain, and what could have been seen."""
+    search = of_fused(0.1, 0.005)
+    verified = search.verified
+    assert verified is not None
+    assert search.contributions == (Contribution(FUSED, verified),)
+    assert search.visible_gain == smallest_visible(verified.error, verified.degrees)
+    assert search.interaction is None
+    assert not search.is_cut_short
+    unknown = search.over_choice((AxisChange("compile", "true"),))
+    assert unknown is None
+
+
+@pytest.mark.parametrize(("gain", "noise", "pairs"), [(0.3, 0.005, 4), (0.15, 0.05, 12)])
+def test_a_verification_has_four_to_twelve_pairs(gain: float, noise: float, pairs: int) -> None:
+    verified = of_fused(gain, noise).verified
+    assert verified is not None
+    assert verified.rounds == pairs
+
+
+@pytest.mark.parametrize("most", [13, 16, 17, 24])
+def test_a_verification_keeps_to_the_bound_of_launches(most: int) -> None:
+    """By noise alone it would have twelve pairs."""
+    search = of_fused(0.15, 0.05, most_launches=most)
+    assert search.verified is not None
+    assert launched(search) == most // 2 * 2
+
+
+def test_no_launch_of_a_verification_begins_that_does_not_fit() -> None:
+    """Launches take 3 s. By noise alone the verification would have twelve pairs."""
+    for launches in range(13, 25):
+        almost = of_fused(0.15, 0.05, 3.0 * launches - 0.5)
+        assert almost.new_seconds <= 3.0 * (launches - 1)
+        exact = of_fused(0.15, 0.05, 3.0 * launches)
+        assert exact.new_seconds == 3.0 * launches
+        assert exact.ending == almost.ending == "budget"
+
+
+def test_before_its_first_launch_a_search_knows_what_it_will_try() -> None:
+    search = SettingSearch(AXES, budget_seconds=1e6)
+    assert (search.launches_needed, search.seconds_needed) == (4 + 8, 0)
+    assert (search.launch_seconds, search.visible_gain, search.verified) == (None, None, None)
+    assert (search.winner, search.choice, search.interaction) == (START, START, None)
+    assert search.contributions == ()
+    assert not search.is_verified
+
+
+@pytest.mark.parametrize(("budget", "is_probed"), [(96.0, True), (95.0, False)])
+def test_communication_is_probed_for_a_quarter_of_the_budget(
+    budget: float, *, is_probed: bool
+) -> None:
+    """Four pairs of launches of 3 s."""
+    search = SettingSearch(AXES, budget_seconds=budget, probe=PROBE, probed=["bucket"])
+    run(search, machine({"comm_hook=noop": 0.3}))
+    assert (PROBE in search.trials) is is_probed
+
+
+def test_a_winner_of_several_changes_was_launched_without_each_of_them() -> None:
+    search = searched(gains={"compile=true": 0.2, "fused=true": 0.05})
+    assert [one.change.axis for one in search.contributions] == ["compile", "fused"]
+    for change in search.winner:
+        assert search.trials[change,].launches >= 2
+
+
+def read_again(gains: Mapping[str, float], *, probe: Setting = START) -> SettingSearch:
+    """A search whose launches all ran before, without a budget for new ones."""
+    works = machine(gains)
+    search = SettingSearch(
+        {"strategy": STRATEGIES["strategy"][:2], "bucket": AXES["bucket"]},
+        budget_seconds=0.0,
+        probe=probe,
+        probed=["bucket"],
+        is_recorded=lambda _: True,
+        traits=TRAITS,
+        most_launches=60,
+    )
+    return run(search, lambda setting: replace(works(setting), recorded=True))
+
+
+def test_what_ran_before_is_verified_without_a_budget() -> None:
+    ahead = read_again({"strategy=half": 0.2, "strategy=tensor": -0.3}, probe=PROBE)
+    assert ahead.is_verified
+    assert ahead.probe is not None
+    assert ahead.new_seconds == 0 < ahead.spent_seconds
+    names = ("strategy=half", "strategy=tensor", "bucket=1", "bucket=100")
+    behind = read_again(dict.fromkeys(names, -0.3))
+    assert behind.runner_up is not None
+    assert behind.runner_up.gain.rounds == 4
+
+
+def test_a_start_that_is_ahead_is_held_against_no_rival_without_room_for_it() -> None:
+    search = SettingSearch(
+        {"strategy": STRATEGIES["strategy"][:2]}, budget_seconds=20, traits=TRAITS
+    )
+    run(search, machine({"strategy=half": -0.3, "strategy=tensor": -0.5}))
+    assert (search.choice, search.runner_up, search.ending) == (START, None, "budget")
+
+
+@pytest.mark.parametrize("budget", [3.0, 6.0, 12.0, 15.0])
+def test_a_budget_without_room_for_a_verification_is_used_to_its_end(budget: float) -> None:
+    """By launches of 3 s, of which the start and every change take five."""
+    assert searched(budget=budget, gains={}).new_seconds == budget
 
 
 @pytest.mark.parametrize(("devices", "noise"), [(4, 0.01), (4, 0.03), (8, 0.03)])

@@ -119,6 +119,23 @@ def test_the_error_of_a_single_change_is_that_of_the_means_of_its_launches(launc
     assert outlook.single_error == pytest.approx(math.sqrt(NOISE * 2 / launches), rel=0.3)
 
 
+def test_the_number_of_launches_of_the_best_and_of_its_rival_decides_which_is_next() -> None:
+    """The one that was launched less often; of as many the rival; and the best that never ran."""
+    gains, axes = {A: 0.1, B: 0.095}, {"a": [A], "b": [B]}
+    found = Surface(axes)
+    found.exclude((A, B))
+
+    def following(first: int, second: int) -> Setting:
+        settings: list[Setting] = [START, *[(A,)] * first, *[(B,)] * second]
+        outlook = found.outlook(measured(gains, settings), NOISE)
+        assert outlook.best == (A,)
+        return outlook.next
+
+    assert following(2, 1) == (B,)
+    assert following(2, 2) == (B,)
+    assert following(2, 3) == (A,)
+
+
 def test_without_a_change_there_is_no_error_of_one() -> None:
     assert Surface({}).outlook(measured({}, [START, START]), NOISE).single_error is None
 
@@ -184,3 +201,21 @@ def test_a_combination_that_failed_alone_leaves_what_contains_it() -> None:
     others: list[Setting] = [START, (B,), (C1,), (C2,), (A, B)]
     outlook = every.outlook(measured({A: 0.2, B: 0.3, C2: 0.1}, others), NOISE)
     assert outlook.best == (A, B, C2)
+
+
+def test_combinations_that_are_known_to_be_alike_are_drawn_alike() -> None:
+    """Rounding leaves the variance of their difference below zero."""
+    alike = np.array([[1.0, 1.0 + 1e-15], [1.0 + 1e-15, 1.0]])
+    drawn = surface._draws(np.array([0.0, 0.5]), alike, seed=1)
+    assert drawn[1] - drawn[0] == pytest.approx(np.full(drawn.shape[1], 0.5), abs=1e-5)
+    assert drawn[0].std() == pytest.approx(1.0, rel=0.2)
+
+
+def test_launches_without_noise_leave_nothing_unknown_of_what_ran() -> None:
+    gains = {A: 0.2, B: 0.1, C1: -0.3, C2: 0.05}
+    every = Surface(AXES)
+    settings: list[Setting] = [START, (A,), (B,), (C1,), (C2,), (A, B), (A, B, C2)]
+    outlook = every.outlook(measured(gains, settings), 1e-10)
+    assert outlook.best == outlook.simplest == (A, B, C2)
+    assert outlook.gain == pytest.approx(0.35, abs=1e-3)
+    assert outlook.error == pytest.approx(0, abs=1e-3)

@@ -195,6 +195,4 @@ def _workload(cell: AnyCell, precision_counts: bool) -> str:
         }
     else:
         content = cell.model_dump(mode="json", exclude=without)
-        if content.get("script", "") is None:
-            del content["script"]  # as of versions that knew none
     return json.dumps(content, sort_keys=True)

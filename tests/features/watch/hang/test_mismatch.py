@@ -96,6 +96,24 @@ def test_a_part_that_one_rank_left_out_is_another_operation() -> None:
     assert "ranks 0-2 called ALLGATHER_coalesced of 3 parts" in verdict.summary
 
 
+def test_where_nobody_is_named_the_first_rank_is_told_first() -> None:
+    calls = [call(1, name, done=False) for name in ("broadcast", "all_reduce")]
+    verdict = explain_hang([rank(number, [one]) for number, one in enumerate(calls)])
+    assert verdict.summary == (
+        "collective #1: rank 0 called broadcast of 256 B float32, rank 1 called all_reduce of "
+        "4.00 KiB float32"
+    )
+
+
+def test_a_call_without_tensors_is_told_by_its_name() -> None:
+    barrier = replace(
+        call(1, "all_reduce", done=False), operation="barrier", input_sizes=(), input_dtypes=()
+    )
+    ranks = [rank(number, [call(1, "all_reduce", done=False)]) for number in range(2)]
+    verdict = explain_hang([*ranks, rank(2, [barrier])])
+    assert verdict.summary.startswith("all_reduce #1: rank 2 called barrier, ranks 0 and 1 called")
+
+
 def test_what_all_ranks_coalesced_alike_is_shown_with_the_bytes_of_all_parts() -> None:
     ranks = [rank(number, coalesced(21, *BROADCASTS)) for number in range(2)]
     verdict = explain_hang(ranks)

@@ -8,8 +8,9 @@ from typing import NoReturn
 
 import pytest
 
-from tests.factories import cells
+from tests.factories import cells, launch_record
 from torchscale.errors import OutputError
+from torchscale.schema.cells.hardware import HardwareResult
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.store.cell_files import (
     launch_directories,
@@ -129,3 +130,23 @@ def test_a_recording_whose_analysis_is_a_link_to_nowhere_is_a_problem(tmp_path: 
     found, (problem,) = read_cell_run(tmp_path, PlannedCell(cell=CELL))
     assert found.profile is None
     assert "profile-0/analysis.json" in problem
+
+
+def test_a_record_of_another_kind_of_cell_is_not_taken(tmp_path: Path) -> None:
+    """Its figures would be read as what they are not."""
+    folder = launches(tmp_path, "launch-0")
+    record = launch_record(CELL, payload=HardwareResult())
+    (folder / "launch-0" / "record.json").write_text(record.model_dump_json())
+    with pytest.raises(DamagedFileError) as raised:
+        read_launch(tmp_path, folder / "launch-0", CELL)
+    assert str(raised.value).endswith(
+        "record.json: its payload is of kind hardware, but its cell is of kind training"
+    )
+
+
+def test_of_an_id_that_is_not_the_cells_the_beginning_is_told(tmp_path: Path) -> None:
+    folder = launches(tmp_path, "launch-0")
+    record = launch_record(CELL, cell_id="x" * 101)
+    (folder / "launch-0" / "record.json").write_text(record.model_dump_json())
+    with pytest.raises(DamagedFileError, match=rf"belongs to launch 0 of '{'x' * 100}'$"):
+        read_launch(tmp_path, folder / "launch-0", CELL)

@@ -146,6 +146,7 @@ def test_the_first_mistake_is_told_in_a_line_that_quotes_numbers_alone(
     [
         ('{"count": 1, "count": 2}', "count"),
         ('{"name": "a", "count": 1, "name": "b", "count": 2}', "name"),
+        (f'{{"{"k" * 101}": 1, "{"k" * 101}": 2}}', "k" * 100),
         ('{"name": "a", "count": 1}', None),
     ],
 )

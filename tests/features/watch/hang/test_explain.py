@@ -847,6 +847,27 @@ def test_a_hang_that_nobody_is_named_for_says_where_the_first_ranks_are() -> Non
     assert unseen.summary == "no rank is known to wait in a collective"
 
 
+@pytest.mark.parametrize(
+    ("description", "callers", "is_doubtful"),
+    [("undefined", 1, False), ("undefined", 2, True), ("default_pg", 2, False)],
+)
+def test_ranks_that_may_be_of_several_groups_are_said_to(
+    description: str, callers: int, is_doubtful: bool
+) -> None:
+    """One rank is of one group, and there is one default group."""
+    groups = {"1": ProcessGroup(description, (0, 1, 2), is_inferred=True)}
+    waits = [call(1, "all_reduce", group="1", done=False)]
+    ranks = [
+        rank(number, waits if number < callers else [], IN_OWN_CODE, groups) for number in range(3)
+    ]
+    verdict = explain_hang(ranks)
+    assert verdict.ranks == tuple(range(callers, 3))
+    assert verdict.confidence is Confidence.LOW, "that they are of one group is inferred"
+    told = [line for line in verdict.evidence if line.startswith("nothing proves")]
+    said = "nothing proves that ranks 0 and 1 are of one group 1"
+    assert told == ([said] if is_doubtful else [])
+
+
 def test_a_rank_in_several_collectives_is_shown_in_two_of_them() -> None:
     groups = {str(n): ProcessGroup("undefined", (0, 1)) for n in range(1, 4)}
     calls = [call(1, "all_reduce", group=str(n), done=False, time=n) for n in range(1, 4)]

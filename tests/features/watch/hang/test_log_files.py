@@ -102,6 +102,16 @@ def test_a_log_that_is_emptied_while_it_is_read_ends(tmp_path: Path) -> None:
     assert sum(1 for _ in lines) < 999_999
 
 
+def test_a_log_that_is_written_on_is_read_up_to_where_it_ended(tmp_path: Path) -> None:
+    path = tmp_path / "rank_0.log"
+    path.write_bytes(b"line\n" * 100)
+    lines = LogLines(1).of(path)
+    next(lines)
+    with path.open("ab") as file:
+        file.write(b"line\n" * 100_000)
+    assert sum(1 for _ in lines) == 99
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [

@@ -88,6 +88,13 @@ def test_tensors_of_one_call_are_compared_one_by_one() -> None:
     assert "part 1 (and 1 more) of 2" in other.summary
 
 
+def test_tensors_whose_types_are_not_all_known_are_compared_as_one_call() -> None:
+    odd = replace(several(4, 1024, 128), input_dtypes=("float32",))
+    verdict = explain_hang([*(rank(n, [several(4, 1024, 128)]) for n in (0, 1)), rank(2, [odd])])
+    assert (verdict.ranks, verdict.cause) == ((2,), HangCause.SIZE_MISMATCH)
+    assert "rank 2 called allreduce_coalesced of float32, " in verdict.summary
+
+
 def test_a_part_that_one_rank_left_out_is_another_operation() -> None:
     ranks = [rank(number, coalesced(21, *BROADCASTS)) for number in range(3)]
     verdict = explain_hang([*ranks, rank(3, coalesced(21, *BROADCASTS[:2]))])

@@ -144,7 +144,6 @@ TESTED_BY: dict[str, str] = {
     "features/trace/cli/profile/strip.py": "cli/test_options.py",
     "cli/report.py": "cli/test_commands.py",
     "plan/kinds/training.py": "plan/test_expand.py",
-    "store/cell_files.py": "store/test_run_folder.py",
     "plan/devices.py": "plan/test_expand.py",
     "plan/device_obstacles.py": "plan/test_obstacles.py",
     "features/compare/inputs.py": "features/compare/cli/test_compare.py",

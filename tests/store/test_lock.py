@@ -112,6 +112,23 @@ def test_a_file_system_without_locks_is_no_second_command(
         pass
 
 
+@pytest.mark.parametrize(
+    ("method", "said"), [("os.open", r"cannot create .*/\.lock"), ("fcntl.flock", "cannot lock .*")]
+)
+def test_an_error_without_a_number_is_told_in_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, said: str
+) -> None:
+    def failing(*_: object) -> None:
+        raise OSError("the server is gone")
+
+    monkeypatch.setattr(f"torchscale.store.lock.{method}", failing)
+    with (
+        pytest.raises(OutputError, match=rf"{said}: the server is gone$"),
+        locked_folder(tmp_path),
+    ):
+        pass
+
+
 def test_others_of_the_group_may_lock_what_they_may_write(tmp_path: Path) -> None:
     before = os.umask(0o002)
     try:

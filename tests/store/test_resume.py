@@ -9,6 +9,7 @@ import pytest
 from tests.factories import environment, experiment, experiment_file
 from tests.store.test_run_folder import folder_with
 from torchscale.errors import StoreError
+from torchscale.store import resume
 from torchscale.store.run_folder import RunFolder
 
 
@@ -75,3 +76,15 @@ def test_what_is_declared_of_the_hardware_may_be_added_later(tmp_path: Path) -> 
     found = RunFolder.join(path, first.model_copy(update={"config": declaring})).experiment
     assert found.config.hardware.link_bytes_per_second == 1e9
     assert found.config.hardware.peak_flops == declaring.hardware.peak_flops
+
+
+def test_a_link_that_cannot_be_followed_may_lead_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(root: Path, path: Path) -> bool:
+        raise PermissionError
+
+    folder = folder_with(tmp_path / "run")
+    monkeypatch.setattr(resume, "leads_out", failing)
+    with pytest.raises(StoreError, match="a link that leads out"):
+        folder.record(folder.experiment.plan[0].cell, 0)

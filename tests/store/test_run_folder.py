@@ -13,6 +13,7 @@ from torchscale.schema.profiles.analysis import ProfileAnalysis, Window, WindowK
 from torchscale.schema.run.content import Run
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
+from torchscale.schema.watch.report import WatchReport
 from torchscale.store.run_folder import PROFILED_ONLY, RunFolder, load_run
 from torchscale.util.files import atomic_write_text
 
@@ -405,3 +406,23 @@ def test_nothing_is_measured_into_a_folder_that_was_moved(tmp_path: Path) -> Non
             write()
     assert [path.name for path in tmp_path.iterdir()] == ["moved"]
     assert load_run(tmp_path / "moved").cells[0].launches == (launch_record(cell),)
+
+
+def test_a_folder_of_a_watched_job_is_told_how_to_read_it(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"it has no experiment\.json") as raised:
+        RunFolder.open(tmp_path)
+    assert raised.value.hint is None
+    (tmp_path / "watch.json").write_text("{}")
+    with pytest.raises(StoreError, match=r"it has no experiment\.json") as raised:
+        RunFolder.open(tmp_path)
+    assert raised.value.hint == f"it holds a watched job: torchscale watch {tmp_path}"
+
+
+def test_what_a_launch_left_of_its_watch_is_read(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    cell = trained(folder.experiment.plan[0])
+    report = WatchReport(tool_version="1", command=("train.py",), started_at="", seconds=1.0)
+    path = folder.launch_directory(cell, 0) / "watch" / "watch.json"
+    path.parent.mkdir()
+    path.write_text(report.model_dump_json())
+    assert folder.watched(cell, 0) == report

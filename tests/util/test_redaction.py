@@ -226,6 +226,25 @@ def test_values_that_turn_up_everywhere_are_not_looked_for(
     assert redact_text(f"x {value} y") == f"x {value} y"
 
 
+@pytest.mark.parametrize(
+    ("value", "is_hidden"),
+    [("q1w2e", False), ("q1w2e3", True), ("12345678", True), ("disabled-7", True)],
+)
+def test_values_are_looked_for_from_the_length_on_that_secrets_have(
+    value: str, is_hidden: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", value)
+    assert (redact_text(f"x {value} y") == f"x {REDACTED} y") is is_hidden
+
+
+def test_a_secret_within_another_does_not_leave_the_rest_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "q1w2e3")
+    monkeypatch.setenv("OTHER_API_KEY", "q1w2e3r4t5")
+    assert redact_text("x q1w2e3r4t5 q1w2e3 y") == f"x {REDACTED} {REDACTED} y"
+
+
 def test_a_path_that_is_there_is_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path))
     assert redact_text(f"wrote {tmp_path}/a.html") == f"wrote {tmp_path}/a.html"
@@ -234,6 +253,9 @@ def test_a_path_that_is_there_is_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_secret_of_several_lines_is_found_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TLS_PRIVATE", "0123456789abcdefghij\nklmnopqrstuvwxyz0123\n")
     assert redact_text("line 2: klmnopqrstuvwxyz0123") == f"line 2: {REDACTED}"
+    monkeypatch.setenv("TLS_PRIVATE", "0123456789abcde\n0123456789ABCDEF\n")
+    shown = redact_text("0123456789abcde or 0123456789ABCDEF")
+    assert shown == f"0123456789abcde or {REDACTED}", "a short line may be any word"
 
 
 def test_a_record_keeps_its_form_and_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,8 +48,6 @@ def with_declared_hardware(config: Experiment, joining: Experiment) -> Experimen
     """``config`` with the values of ``hardware`` that ``joining`` sets: they change how figures are
     judged, and none of them."""
     declared = {name: getattr(joining.hardware, name) for name in joining.hardware.model_fields_set}
-    if not declared:
-        return config
     return config.model_copy(update={"hardware": config.hardware.model_copy(update=declared)})
 
 

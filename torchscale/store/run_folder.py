@@ -260,8 +260,6 @@ class RunFolder:
         """What ``watch`` saw of a launch of a user's program; ``None`` where there is none, or it
         cannot be read."""
         path = self.launch_directory(cell, launch) / "watch" / "watch.json"
-        if not path.is_file():
-            return None
         try:
             return read_model(self.path, path, WatchReport)
         except DamagedFileError:

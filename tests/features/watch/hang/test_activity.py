@@ -18,6 +18,9 @@ BUSY, IDLE = Activity.BUSY, Activity.IDLE
         (0.05, 0.02, IDLE),
         (0.0, 0.9, None),  # another thread computes
         (0.5, 0.5, None),
+        (0.5, 0.05, None),  # it reads files
+        (0.8, 0.2, BUSY),
+        (0.1, 0.1, IDLE),
     ],
 )
 def test_what_a_rank_does(runs: float, cpu: float, expected: Activity | None) -> None:

@@ -14,7 +14,11 @@ from torchscale.features.watch.hang.collective_log import (
 )
 from torchscale.features.watch.hang.collectives import find_stalls, first_mismatch, group_logs
 from torchscale.features.watch.hang.history import due_signature, odd_ranks, swapped
-from torchscale.features.watch.hang.signatures import payload_bytes, payload_dtype
+from torchscale.features.watch.hang.signatures import (
+    payload_bytes,
+    payload_dtype,
+    payload_elements,
+)
 
 DEFAULT = {"0": ProcessGroup("default_pg")}
 
@@ -34,6 +38,7 @@ def test_who_waits_who_is_missing_and_who_is_silent() -> None:
     (stall,) = find_stalls(group_logs(logs(waits, looped(9)), (0, 1, 2)))
     assert (stall.number, stall.waiting, stall.missing, stall.silent) == (10, (0,), (1,), (2,))
     assert not stall.is_mismatch
+    assert [stall.log.last(number) for number in range(3)] == [11, 9, 0]
 
 
 def test_what_is_due_is_what_earlier_rounds_called() -> None:
@@ -138,6 +143,8 @@ def test_numbers_that_cannot_be_compared_are_not(numbers: tuple[int, ...]) -> No
         for rank, log in logs(numbered(101, 102), numbered(101)).items()
     }
     assert len(group_logs(whole, (0, 1))) == 1
+    apart = {**whole, 1: replace(whole[1], calls=())}
+    assert len(group_logs(apart, (0, 1))) == 1, "a rank that has called nothing contradicts nobody"
 
 
 def test_a_number_that_is_missing_once_shifts_all_that_follow() -> None:
@@ -157,6 +164,24 @@ def test_logs_that_begin_alike_are_compared_to_their_end() -> None:
     }
     (stall,) = find_stalls(group_logs(cut, (0, 1)))
     assert (stall.number, stall.is_mismatch) == (103, True)
+
+
+def test_other_operations_before_it_are_the_stall_though_all_have_left_them() -> None:
+    """Only sizes that differ may have nothing to do with a rank that does not come to the next."""
+    went_on = [*looped(3), call(4, "broadcast"), call(5, "all_reduce", done=False)]
+    behind = [*looped(3), call(4, "all_reduce")]
+    (stall,) = find_stalls(group_logs(logs(went_on, behind), (0, 1)))
+    assert (stall.number, stall.passed) == (4, None)
+    sizes = [call(4, "all_reduce", elements=elements) for elements in (8, 9)]
+    went_on[3], behind[3] = sizes
+    (stall,) = find_stalls(group_logs(logs(went_on, behind), (0, 1)))
+    assert (stall.number, stall.passed and stall.passed.number) == (5, 4)
+
+
+def test_sizes_that_differ_are_not_passed_while_ranks_wait_in_them() -> None:
+    sides = [[call(1, "all_reduce", elements=elements, done=False)] for elements in (8, 9)]
+    (stall,) = find_stalls(group_logs(logs(*sides, []), range(3)))
+    assert (stall.number, stall.missing, stall.passed) == (1, (2,), None)
 
 
 def test_the_first_collective_that_any_rank_is_in_is_the_stall() -> None:
@@ -214,6 +239,8 @@ def test_ranks_that_call_in_a_group_belong_to_it_though_their_recorder_does_not_
         ("all_gather", "gloo", True),
         ("all_gather", "nccl", False),
         ("all_reduce", "nccl", True),
+        ("all_gather_v", "gloo", False),
+        ("reduce_scatter_v", "gloo", False),
     ],
 )
 def test_lists_of_tensors_may_differ_in_size_over_nccl_alone(
@@ -232,6 +259,28 @@ def test_a_rank_that_passes_an_empty_tensor_passes_no_bytes() -> None:
     assert payload_bytes(call(1, "all_reduce", elements=0)) == 0
     damaged = replace(call(1, "all_reduce"), input_sizes=((-4,),))
     assert payload_bytes(damaged) is None
+
+
+def test_a_size_that_no_memory_has_is_that_of_a_damaged_dump() -> None:
+    at_most = call(1, "all_reduce", elements=2**62 - 1, dtype="int8")
+    assert payload_bytes(at_most) == 2**62 - 1
+    assert payload_bytes(replace(at_most, input_sizes=((2**62,),))) is None
+    untyped = replace(at_most, input_dtypes=())
+    assert payload_elements(untyped) == 2**62 - 1
+    assert payload_elements(replace(untyped, input_sizes=((2**62,),))) is None
+    assert payload_elements(replace(untyped, input_sizes=((-1,),))) is None
+
+
+def test_elements_are_told_where_bytes_cannot_be() -> None:
+    """As in the lines of a watchdog, which tell no types."""
+    typed = call(1, "all_reduce", elements=6)
+    untyped = replace(typed, input_dtypes=())
+    assert (payload_bytes(untyped), payload_elements(untyped)) == (None, 6)
+    assert payload_elements(typed) is None
+    received = replace(untyped, input_sizes=(), output_sizes=((2, 3), (4,)))
+    assert payload_elements(received) == 10
+    assert payload_elements(replace(untyped, input_sizes=((0,),))) == 0
+    assert payload_elements(replace(untyped, input_sizes=())) is None
 
 
 def test_backends_of_one_group_number_their_collectives_apart() -> None:

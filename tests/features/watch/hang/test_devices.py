@@ -47,7 +47,11 @@ def test_the_ranks_whose_device_has_not_begun_are_named(
     tmp_path: Path, behind: tuple[int, ...]
 ) -> None:
     ranks = [
-        [recorded(6, "completed"), recorded(7, "scheduled" if number in behind else "started")]
+        [
+            *(recorded(earlier, "completed") for earlier in (5, 6)),
+            recorded(6, "completed", profiling_name="nccl:send 0->1", is_p2p=True, p2p_seq_id=9),
+            recorded(7, "scheduled" if number in behind else "started"),
+        ]
         for number in range(5)
     ]
     found = verdict(tmp_path, *ranks)
@@ -110,6 +114,27 @@ def test_a_rank_that_measures_no_times_among_others_that_do_is_not_named(tmp_pat
     for recorded_entry in untimed:
         del recorded_entry["time_discovered_started_ns"]
     assert verdict(tmp_path, timed, untimed, timed).ranks == (1,), "its recorder writes no times"
+
+
+def test_a_device_that_is_in_another_collective_is_not_still_before_this_one(
+    tmp_path: Path,
+) -> None:
+    """It comes to this one when the other completes, so that it is a victim here."""
+    groups = {
+        name: {"name": name, "desc": f"mesh_{name}", "ranks": members}
+        for name, members in (("1", "[0, 1]"), ("2", "[1, 2]"))
+    }
+
+    def recorded_in(group: str, state: str) -> dict[str, Any]:
+        return recorded(1, state, process_group=[group, f"mesh_{group}"], pg_id=int(group))
+
+    first, second = recorded_in("1", "scheduled"), recorded_in("2", "started")
+    ranks = [[recorded_in("1", "started")], [first, second], [recorded_in("2", "started")]]
+    for number, entries in enumerate(ranks):
+        content = dump(*entries, pg_config=groups)
+        (tmp_path / f"trace_{number}").write_text(json.dumps(content))
+    evidence, _ = read_directory(tmp_path)
+    assert explain_hang(evidence).cause is HangCause.UNKNOWN
 
 
 def test_half_of_the_ranks_or_more_is_less_sure(tmp_path: Path) -> None:

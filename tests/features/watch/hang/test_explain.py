@@ -18,6 +18,7 @@ from torchscale.features.watch.hang.collective_log import (
 from torchscale.features.watch.hang.explain import explain_failure, explain_hang
 from torchscale.features.watch.hang.job import RankEvidence, job_of, seems_to_wait
 from torchscale.features.watch.hang.verdict import collective_label
+from torchscale.features.watch.hang.without_recorder import explain_by_activity
 from torchscale.schema.launch.hang import HangCause, RankCondition, StackFrame, StuckCollective
 from torchscale.schema.profiles.finding import Confidence
 
@@ -378,6 +379,26 @@ def test_a_stack_decides_where_there_is_no_recorder() -> None:
     )
     assert verdict.summary == "all_reduce: rank 1 is not in it; it is in dataset.py:88 `read`"
     assert verdict.collective is not None and verdict.collective.sequence is None
+    assert [position.collective for position in verdict.positions] == [
+        "all_reduce",
+        "",
+        "all_reduce",
+    ]
+    assert verdict.evidence == (
+        "ranks 0 and 2: in all_reduce, at train.py:30 `step`",
+        "rank 1: at dataset.py:88 `read`",
+    )
+
+
+def test_a_collective_whose_operation_nobody_knows_is_told_by_its_number() -> None:
+    """As from the lines of a watchdog: who is missing is known all the same."""
+    unnamed = replace(call(20, "all_reduce", done=False), operation="", input_sizes=())
+    ranks = [rank(number, [*looped(19), unnamed]) for number in range(2)]
+    verdict = explain_hang([*ranks, rank(2, looped(19), IN_OWN_CODE)])
+    assert verdict.ranks == (2,)
+    assert verdict.summary.startswith("collective #20: rank 2 never called it")
+    assert verdict.positions[0].collective == "collective #20"
+    assert verdict.evidence[0] == "ranks 0 and 1: in collective #20, at train.py:30 `step`"
 
 
 def test_ranks_in_the_backward_pass_wait_for_one_that_is_not() -> None:
@@ -415,6 +436,9 @@ def test_a_busy_rank_without_a_stack_is_named_where_all_others_sleep() -> None:
     assert verdict.summary == (
         "rank 2 is busy while all others sleep: it has not arrived where the others wait"
     )
+    waits = rank(0, None, IN_ALL_REDUCE, activity=IDLE)
+    found = explain_by_activity(job_of([waits, rank(1, None, (), activity=BUSY)], ()))
+    assert found is not None and found.ranks == (1,), "a stack that waits does not contradict that"
 
 
 @pytest.mark.parametrize(
@@ -547,6 +571,16 @@ def test_notes_are_part_of_the_evidence() -> None:
 def test_labels() -> None:
     plain = StuckCollective(operation="barrier")
     assert collective_label(plain) == "barrier"
+    counted = [plain.model_copy(update={"elements": count}) for count in (0, 1, 6400)]
+    assert [collective_label(one) for one in counted] == [
+        "barrier (0 elements)",
+        "barrier (1 element)",
+        "barrier (6,400 elements)",
+    ]
+    assert collective_label(plain.model_copy(update={"payload_bytes": 0})) == "barrier (0 B)"
+    assert collective_label(plain.model_copy(update={"sequence": 0})) == "barrier #0"
+    unlisted = plain.model_copy(update={"group": "mesh_dp"})
+    assert collective_label(unlisted) == "barrier (group mesh_dp)"
     full = StuckCollective(
         operation="all_reduce",
         sequence=4312,
@@ -811,6 +845,27 @@ def test_a_hang_that_nobody_is_named_for_says_where_the_first_ranks_are() -> Non
     )
     unseen = explain_hang([rank(0, None, ()), rank(1, None, ())])
     assert unseen.summary == "no rank is known to wait in a collective"
+
+
+@pytest.mark.parametrize(
+    ("description", "callers", "is_doubtful"),
+    [("undefined", 1, False), ("undefined", 2, True), ("default_pg", 2, False)],
+)
+def test_ranks_that_may_be_of_several_groups_are_said_to(
+    description: str, callers: int, is_doubtful: bool
+) -> None:
+    """One rank is of one group, and there is one default group."""
+    groups = {"1": ProcessGroup(description, (0, 1, 2), is_inferred=True)}
+    waits = [call(1, "all_reduce", group="1", done=False)]
+    ranks = [
+        rank(number, waits if number < callers else [], IN_OWN_CODE, groups) for number in range(3)
+    ]
+    verdict = explain_hang(ranks)
+    assert verdict.ranks == tuple(range(callers, 3))
+    assert verdict.confidence is Confidence.LOW, "that they are of one group is inferred"
+    told = [line for line in verdict.evidence if line.startswith("nothing proves")]
+    said = "nothing proves that ranks 0 and 1 are of one group 1"
+    assert told == ([said] if is_doubtful else [])
 
 
 def test_a_rank_in_several_collectives_is_shown_in_two_of_them() -> None:

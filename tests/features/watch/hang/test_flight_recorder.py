@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchscale.errors import TraceError
-from torchscale.features.watch.hang.collective_log import ProcessGroup
+from torchscale.features.watch.hang import flight_recorder
+from torchscale.features.watch.hang.collective_log import CollectiveLog, ProcessGroup
 from torchscale.features.watch.hang.dumps import read_directory
 from torchscale.features.watch.hang.explain import explain_hang
 from torchscale.features.watch.hang.flight_recorder import (
     MAX_DUMP_BYTES,
     collective_log,
+    merged,
     read_flight_recorder,
 )
 from torchscale.features.watch.hang.job import RankEvidence
@@ -94,6 +97,16 @@ def test_sends_and_receives_have_numbers_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "is_p2p"),
+    [("send 0->1", True), ("recv 0<-1", True), ("sends", False), ("all_reduce", False)],
+)
+def test_sends_and_receives_are_known_by_their_names_too(name: str, is_p2p: bool) -> None:
+    """Older dumps do not mark them."""
+    (call,) = read(dump(entry(3, profiling_name=f"nccl:{name}"))).calls
+    assert (call.operation, call.is_p2p, call.sequence) == (name, is_p2p, 3)
+
+
+@pytest.mark.parametrize(
     ("state", "retired", "done"),
     [
         ("completed", True, True),
@@ -135,6 +148,75 @@ def test_collectives_of_earlier_launches_in_the_process_are_left_out() -> None:
     assert [call.sequence for call in collective_log(rejoined).calls] == [1], (
         "a group that was joined anew"
     )
+    later = dump(entry(1, pg_id=1), entry(9))
+    assert [call.sequence for call in collective_log(later).calls] == [1], "in any order"
+
+
+def test_a_collective_at_the_start_of_the_launch_is_of_it() -> None:
+    entries = [entry(number, time_created_ns=10**9 - 2 + number) for number in (1, 2, 3)]
+    log = collective_log(dump(*entries), since=1.0)
+    assert [call.sequence for call in log.calls] == [2, 3]
+    assert not log.truncated, "what is missing is of an earlier launch"
+
+
+def test_a_recorder_that_has_dropped_its_first_collectives_does_not_reach_back() -> None:
+    assert read(dump(entry(1), entry(2))).truncated == frozenset()
+    nccl = entry(3, profiling_name="nccl:all_reduce")
+    assert read(dump(entry(2), nccl)).truncated == {"gloo", "nccl"}
+
+
+def test_groups_of_one_description_are_told_apart() -> None:
+    entries = [
+        entry(1, record_id=name, pg_id=name, process_group=[str(name), "undefined"])
+        for name in range(2)
+    ]
+    assert [call.group for call in read(dump(*entries)).calls] == ["0", "1"]
+
+
+def test_numbers_that_no_recorder_gives_are_left_out() -> None:
+    entries = [entry(number) for number in (-1, 0, 2**62 - 1, 2**62)]
+    log = read(dump(*entries, pg_config={"0": {"desc": "", "ranks": [-1, 0, 2**62 - 1, 2**62]}}))
+    assert [call.sequence for call in log.calls] == [0, 2**62 - 1]
+    assert log.groups["0"].ranks == (0, 2**62 - 1)
+
+
+def test_logs_of_all_recorders_of_a_rank_are_one_in_the_order_of_time() -> None:
+    listed = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+    done = {"profiling_name": "nccl:all_reduce", "state": "completed"}
+    nccl = read(dump(entry(2, **done), entry(4, **done), pg_config=listed))
+    gloo = replace(read(dump(entry(3), pg_config={})), untold=frozenset({"gloo"}))
+    for logs in ({"nccl": nccl, "gloo": gloo}, {"gloo": gloo, "nccl": nccl}):
+        log = merged(logs)
+        assert [call.sequence for call in log.calls] == [2, 3, 4]
+        assert log.groups == {"0": ProcessGroup("default_pg", (0, 1))}, "as the one that knows it"
+        assert log.truncated == {"gloo", "nccl"}
+        assert log.untold == {"gloo"}
+        assert log.recorders == {"nccl": 2, "gloo": 1}
+        assert log.tells_starts == {"nccl": False}
+    other = CollectiveLog(groups={"0": ProcessGroup("default_pg", (0, 1, 2))})
+    first = merged({"nccl": nccl, "other": other})
+    assert first.groups == nccl.groups
+
+
+def test_whether_a_device_tells_its_starts_is_known_from_any_call_that_completed() -> None:
+    def told(*starts: int | None) -> object:
+        entries = [
+            entry(
+                number,
+                profiling_name="nccl:all_reduce",
+                state="completed",
+                time_discovered_started_ns=start,
+            )
+            for number, start in enumerate(starts, 1)
+        ]
+        return read(dump(*entries)).tells_starts
+
+    assert told(None, 5) == told(5, None) == {"nccl": True}
+    assert told(None, 0) == {"nccl": False}
+    waiting = entry(
+        1, profiling_name="nccl:all_reduce", state="started", time_discovered_started_ns=5
+    )
+    assert read(dump(waiting)).tells_starts == {}
 
 
 def test_a_pickle_of_plain_values_has_the_frames() -> None:
@@ -213,6 +295,12 @@ def test_a_file_beyond_any_recorder_is_refused() -> None:
         read_flight_recorder(bytes(MAX_DUMP_BYTES + 1))
 
 
+def test_a_file_as_large_as_any_recorder_writes_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = json.dumps(dump(entry(1))).encode()
+    monkeypatch.setattr(flight_recorder, "MAX_DUMP_BYTES", len(data))
+    assert len(read_flight_recorder(data).calls) == 1
+
+
 def test_an_empty_recorder_is_an_empty_log() -> None:
     log = read({"version": "2.10", "pg_config": {}, "pg_status": {}})
     assert (log.calls, dict(log.groups)) == ((), {})
@@ -278,6 +366,40 @@ def test_more_collectives_than_any_recorder_keeps_are_refused(
     assert len(collective_log(dump(*([entry(1)] * 1000))).calls) == 1000
     with pytest.raises(TraceError, match="1,001 collectives"):
         collective_log(dump(*([entry(1)] * 1001)))
+
+
+def test_of_a_deep_stack_the_innermost_frames_are_kept() -> None:
+    frames = [{"name": f"f{depth}", "filename": "a.py", "line": depth} for depth in range(101)]
+    (call,) = read(dump({**entry(1), "frames": frames})).calls
+    assert [frame.function for frame in (call.frames[0], call.frames[-1])] == ["f99", "f0"]
+    assert len(call.frames) == 100
+
+
+def test_lines_that_no_file_has_are_moved_into_the_range() -> None:
+    lines = (-1, 0, 2**62, 2**62 + 1)
+    frames = [{"name": "f", "filename": "a.py", "line": line} for line in lines]
+    (call,) = read(dump({**entry(1), "frames": frames})).calls
+    assert [frame.line for frame in call.frames] == [2**62, 2**62, 0, 0]
+
+
+def test_a_group_is_listed_under_its_key_or_its_name() -> None:
+    groups = {
+        "": {"name": "7", "desc": "mesh_dp", "ranks": "[0, 1]"},
+        "8": {"name": "9", "desc": "mesh_tp", "ranks": "[1, 2]"},
+    }
+    log = read(dump(pg_config=groups))
+    assert log.groups == {
+        "7": ProcessGroup("mesh_dp", (0, 1)),
+        "8": ProcessGroup("mesh_tp", (1, 2)),
+    }
+
+
+def test_what_is_listed_without_a_name_is_the_default_group_alone() -> None:
+    log = read(dump(entry(1, process_group=["3", "undefined"])))
+    assert log.groups == {"3": ProcessGroup("undefined", ())}
+    listed = {"0": {"name": "0", "desc": "default_pg", "ranks": "[2, 3]"}}
+    both = {**dump()["pg_config"], **listed}
+    assert read(dump(entry(1), pg_config=both)).groups == {"0": ProcessGroup("default_pg", (2, 3))}
 
 
 def test_a_shape_of_a_million_dimensions_is_cut() -> None:

@@ -88,12 +88,37 @@ def test_tensors_of_one_call_are_compared_one_by_one() -> None:
     assert "part 1 (and 1 more) of 2" in other.summary
 
 
+def test_tensors_whose_types_are_not_all_known_are_compared_as_one_call() -> None:
+    odd = replace(several(4, 1024, 128), input_dtypes=("float32",))
+    verdict = explain_hang([*(rank(n, [several(4, 1024, 128)]) for n in (0, 1)), rank(2, [odd])])
+    assert (verdict.ranks, verdict.cause) == ((2,), HangCause.SIZE_MISMATCH)
+    assert "rank 2 called allreduce_coalesced of float32, " in verdict.summary
+
+
 def test_a_part_that_one_rank_left_out_is_another_operation() -> None:
     ranks = [rank(number, coalesced(21, *BROADCASTS)) for number in range(3)]
     verdict = explain_hang([*ranks, rank(3, coalesced(21, *BROADCASTS[:2]))])
     assert (verdict.cause, verdict.ranks) == (HangCause.COLLECTIVE_MISMATCH, (3,))
     assert "rank 3 called ALLGATHER_coalesced of 2 parts" in verdict.summary
     assert "ranks 0-2 called ALLGATHER_coalesced of 3 parts" in verdict.summary
+
+
+def test_where_nobody_is_named_the_first_rank_is_told_first() -> None:
+    calls = [call(1, name, done=False) for name in ("broadcast", "all_reduce")]
+    verdict = explain_hang([rank(number, [one]) for number, one in enumerate(calls)])
+    assert verdict.summary == (
+        "collective #1: rank 0 called broadcast of 256 B float32, rank 1 called all_reduce of "
+        "4.00 KiB float32"
+    )
+
+
+def test_a_call_without_tensors_is_told_by_its_name() -> None:
+    barrier = replace(
+        call(1, "all_reduce", done=False), operation="barrier", input_sizes=(), input_dtypes=()
+    )
+    ranks = [rank(number, [call(1, "all_reduce", done=False)]) for number in range(2)]
+    verdict = explain_hang([*ranks, rank(2, [barrier])])
+    assert verdict.summary.startswith("all_reduce #1: rank 2 called barrier, ranks 0 and 1 called")
 
 
 def test_what_all_ranks_coalesced_alike_is_shown_with_the_bytes_of_all_parts() -> None:

@@ -102,6 +102,8 @@ def test_the_address_is_nccls_unless_it_was_changed(monkeypatch: pytest.MonkeyPa
     for value, expected in (
         ("[::1]:5", ("::1", 5)),
         ("nonsense", nccl_ras._ADDRESS),
+        ("h:five", nccl_ras._ADDRESS),
+        ("h:", nccl_ras._ADDRESS),
         ("h:65535", ("h", 65535)),
         ("h:65536", nccl_ras._ADDRESS),
         (":5", nccl_ras._ADDRESS),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from torchscale.errors import MachineError
 from torchscale.features.watch.hang import py_spy
 from torchscale.features.watch.hang.py_spy import (
     has_py_spy,
@@ -74,7 +75,7 @@ def test_lines_that_no_file_has_are_moved_into_the_range() -> None:
     frames = [{"name": "f", "filename": "a.py", "line": line} for line in (-1, 0, 10**12)]
     (main,) = [{**THREADS[1], "frames": frames}]
     found = main_thread(json.dumps([main]).encode(), 42)
-    assert [frame.line for frame in found] == [py_spy._MAX_LINE, 0, 0]
+    assert [frame.line for frame in found] == [10**9, 0, 0]
 
 
 def test_a_frame_without_a_line_is_kept() -> None:
@@ -103,6 +104,20 @@ def test_py_spy_on_the_path_is_asked_where_the_environment_has_none(
     assert py_spy_stacks({1: 42}) == {}, "there is no time left"
     install(tmp_path, "echo not permitted >&2; exit 1")
     assert py_spy_stack(42) == ()
+
+
+def test_a_py_spy_that_cannot_be_started_gives_no_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise MachineError("no place for temporary files")
+
+    install(tmp_path, "exit 0")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(py_spy, "run_bounded", failing)
+    assert py_spy_stack(42) == ()
+    assert py_spy_stacks({0: 42}) == {}
 
 
 def test_without_py_spy_there_is_no_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

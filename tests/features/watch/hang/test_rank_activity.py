@@ -120,3 +120,31 @@ def test_a_rank_that_is_seen_to_run_now_and_then_is_neither(
 
     activities, _ = watched(Polling(1, clock, 0.5), Rank(2, clock, 1.0))
     assert activities == {0: None, 1: Activity.BUSY}
+
+
+@pytest.mark.parametrize(
+    ("looks", "activity"),
+    [(2, Activity.IDLE), (3, None), (15, None), (16, Activity.BUSY)],
+)
+def test_a_tenth_of_the_looks_is_asleep_and_four_fifths_are_busy(
+    clock: SimpleNamespace, maps: dict[str, bytes], looks: int, activity: Activity | None
+) -> None:
+    class Once(Rank):
+        left = looks
+
+        def status(self) -> str:
+            self.left -= 1
+            return psutil.STATUS_RUNNING if self.left >= 0 else psutil.STATUS_SLEEPING
+
+    assert watched(Once(1, clock, 0.05))[0] == {0: activity}
+
+
+def test_processor_time_is_told_as_a_share_of_the_time_that_passed(
+    clock: SimpleNamespace, maps: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_activity, "SAMPLE_SECONDS", 4.0)
+    assert watched(Rank(1, clock, 0.5))[1] == pytest.approx({0: 0.5})
+
+
+def test_a_process_whose_time_cannot_be_read_has_used_none(clock: SimpleNamespace) -> None:
+    assert rank_activity._cpu_seconds(cast(Any, Gone(1, clock, 1.0))) == 0.0

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -19,6 +20,7 @@ from torchscale.errors import UsageError
 from torchscale.features.watch.hang import rank_activity, running_job
 from torchscale.features.watch.hang.activity import Activity
 from torchscale.features.watch.hang.explain import explain_hang
+from torchscale.features.watch.hang.job import RankEvidence
 from torchscale.features.watch.hang.running_job import inspect_job
 from torchscale.schema.launch.hang import HangCause, RankCondition, StackFrame
 
@@ -29,6 +31,96 @@ START_SECONDS = 20.0
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank_activity, "SAMPLE_SECONDS", 0.05)
     monkeypatch.setenv("NCCL_RAS_ADDR", "127.0.0.1:1")  # nobody listens there
+
+
+def started(
+    monkeypatch: pytest.MonkeyPatch, *environments: dict[str, object], created: float = 1000.0
+) -> list[RankEvidence]:
+    """The evidence of processes with these environments below a launcher, all as if from the
+    kernel."""
+
+    def process(pid: int, variables: dict[str, object]) -> SimpleNamespace:
+        texts = {name: str(value) for name, value in variables.items()}
+        return SimpleNamespace(
+            pid=pid,
+            name=lambda: "python",
+            environ=lambda: texts,
+            status=lambda: psutil.STATUS_SLEEPING,
+            create_time=lambda: created,
+            parent=lambda: None,
+        )
+
+    children = [process(8 + place, variables) for place, variables in enumerate(environments)]
+    launcher = process(7, {})
+    launcher.children = lambda recursive: children if recursive else []
+    monkeypatch.setattr(psutil, "Process", lambda pid: launcher)
+    activities(monkeypatch, dict.fromkeys(range(8)), dict.fromkeys(range(8), 0.0))
+    monkeypatch.setattr(running_job, "py_spy_stacks", lambda pids: {})
+    evidence, _ = inspect_job(7)
+    return evidence
+
+
+def conditions(evidence: list[RankEvidence]) -> dict[int, RankCondition]:
+    return {found.rank: found.condition for found in evidence}
+
+
+RUNNING, GONE = RankCondition.RUNNING, RankCondition.GONE
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        # As launchers set it that number no machine: none of its ranks is known to have ended.
+        ({"RANK": 3, "LOCAL_RANK": 1, "WORLD_SIZE": 4}, {3: RUNNING}),
+        ({"RANK": 3, "LOCAL_WORLD_SIZE": 1, "WORLD_SIZE": 4}, {3: RUNNING}),
+        # Of the second of two machines.
+        (
+            {"RANK": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 2, "WORLD_SIZE": 4},
+            {2: RUNNING, 3: GONE},
+        ),
+        (
+            {"RANK": 3, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2, "WORLD_SIZE": 4},
+            {3: RUNNING, 2: GONE},
+        ),
+        ({"RANK": 0, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "WORLD_SIZE": 1}, {0: RUNNING}),
+    ],
+)
+def test_ranks_of_this_machine_without_a_process_have_ended(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, object], expected: dict[int, object]
+) -> None:
+    assert conditions(started(monkeypatch, variables)) == expected
+
+
+@pytest.mark.parametrize(
+    ("rank", "local", "size"), [(1, -1, 2), (-1, -1, 2), (0, 1, 2), (2, 0, 2), (1, "x", 2)]
+)
+def test_numbers_that_no_rank_has_are_of_none(
+    monkeypatch: pytest.MonkeyPatch, rank: int, local: object, size: int
+) -> None:
+    with pytest.raises(UsageError, match="has no ranks"):
+        started(monkeypatch, {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": size})
+
+
+@pytest.mark.parametrize(("time", "is_read"), [(999.0, False), (1000.0, True), (1001.0, True)])
+def test_a_dump_is_of_this_job_if_it_was_written_since_the_rank_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: float, is_read: bool
+) -> None:
+    path = tmp_path / "rank_0"
+    path.write_text(json.dumps(dump(entry(3))))
+    os.utime(path, (time, time))
+    named = {"TORCH_FR_DUMP_TEMP_FILE": tmp_path / "rank_"}
+    (rank,) = started(monkeypatch, {"RANK": 0, "WORLD_SIZE": 1, **named})
+    assert (rank.log is not None) is is_read
+
+
+def test_a_file_that_has_the_number_of_a_rank_is_no_dump_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no variable says that torch dumps anywhere."""
+    (tmp_path / "0").write_text(json.dumps(dump(entry(3))))
+    monkeypatch.chdir(tmp_path)
+    (rank,) = started(monkeypatch, {"RANK": 0, "WORLD_SIZE": 1})
+    assert rank.log is None
 
 
 @contextlib.contextmanager

@@ -67,6 +67,7 @@ def test_a_source_that_cannot_be_read_makes_all_unknown(
     source: Path, tmp_path: Path, file: str
 ) -> None:
     source.with_name("broken.py").write_text("for (")
+    (tmp_path / "train.py").write_text(SOURCE)  # which a program that is elsewhere does not mean
     assert outermost_loops([frame("/home/train.py", 6), frame(file, 1)], tmp_path, LATER) == ()
 
 
@@ -76,4 +77,5 @@ def test_a_file_that_was_changed_since_the_start_is_not_what_runs(
     os.utime(source, (1000.0, 1000.0))
     stack = [frame("/home/train.py", 6)]
     assert outermost_loops(stack, tmp_path, 1000.5) == ((3, 9),)
+    assert outermost_loops(stack, tmp_path, 1000.0) == ((3, 9),)
     assert outermost_loops(stack, tmp_path, 999.5) == ()

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -65,7 +66,7 @@ def test_another_process_with_the_number_of_a_rank_that_ended_is_not_asked(
     job_autopsy(tmp_path, {0: rank_facts(0, os.getpid(), began - 2)})
     assert asked == {0: None}
     asked.clear()
-    job_autopsy(tmp_path, {0: rank_facts(0, os.getpid(), began - 0.5)})
+    job_autopsy(tmp_path, {0: rank_facts(0, os.getpid(), began - 1)})
     assert asked == {0: psutil.Process()}, "both are times of clocks that differ by little"
 
 
@@ -92,3 +93,23 @@ def test_ranks_below_a_launcher_are_known_by_their_variable(
     assert (asked[1] is not None) is (rank == "1")
     conditions = [state.condition for state in read_facts(tmp_path).processes]
     assert conditions[0] is RankCondition.GONE
+
+
+def test_the_rank_is_the_oldest_of_the_processes_that_have_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a rank starts has its variables as well, and torchrun's agent is between."""
+
+    def process(created: float, **variables: str) -> SimpleNamespace:
+        return SimpleNamespace(create_time=lambda: created, environ=lambda: variables)
+
+    agent, rank = process(1.0), process(2.0, RANK="1")
+    below = [process(4.0, RANK="1"), rank, process(3.0, RANK="1")]
+    launcher = SimpleNamespace(
+        children=lambda recursive=False: [agent, *below] if recursive else [agent]
+    )
+    asked: dict[int, object] = {}
+    monkeypatch.setattr(psutil, "Process", lambda pid: launcher)
+    monkeypatch.setattr(watched_job, "ask_ranks", lambda folder, found: asked.update(found))
+    ask_starting_ranks(tmp_path, 7, 2)
+    assert asked == {0: None, 1: rank}

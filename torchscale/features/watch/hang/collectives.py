@@ -36,8 +36,8 @@ class GroupLog:
     description: str
     members: tuple[int, ...]
     calls: Mapping[int, Mapping[int, tuple[CollectiveCall, ...]]]
-    is_partial: bool = False
-    is_inferred: bool = False
+    is_partial: bool
+    is_inferred: bool
 
     @property
     def may_be_several(self) -> bool:

@@ -178,7 +178,7 @@ def _tells_starts(entries: Sequence[DumpEntry]) -> dict[str, bool]:
     told: dict[str, bool] = {}
     for entry in entries:
         backend, started = _backend(entry), entry.time_discovered_started_ns
-        if entry.state == COMPLETED and started is not msgspec.UNSET and backend not in _GLOO:
+        if entry.state == COMPLETED and started is not msgspec.UNSET:
             told[backend] = told.get(backend, False) or bool(started)
     return told
 

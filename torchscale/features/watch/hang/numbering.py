@@ -72,8 +72,6 @@ def _has_gaps(numbered: Numbered, *, complete: bool) -> bool:
 
 def _differ_at_first(calls: Mapping[int, Numbered]) -> bool:
     """Whether ranks called differently under the first number that they all have."""
-    if not calls:
-        return False
     common = set.intersection(*map(set, calls.values()))
     if not common:
         return False

@@ -52,7 +52,7 @@ def test_what_a_dump_leaves_out_is_unknown() -> None:
 
 
 def test_the_garbage_collector_does_not_look_at_what_large_dumps_hold() -> None:
-    found = decode(entries=[{"frames": [{}]}], pg_config={"0": {}})
+    found = decode(entries=[{"frames": [{}]}], pg_config={"0": {"ranks": [0]}})
     (entry,) = found.entries
     for one in (found, entry, entry.frames[0], found.pg_config["0"]):
         assert not gc.is_tracked(one)
@@ -66,7 +66,15 @@ def test_numbers_may_be_written_as_texts() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["process_group", "pg_id", "collective_seq_id", "p2p_seq_id", "profiling_name", "is_p2p"],
+    [
+        "process_group",
+        "pg_id",
+        "collective_seq_id",
+        "p2p_seq_id",
+        "profiling_name",
+        "is_p2p",
+        "time_created_ns",
+    ],
 )
 def test_what_entries_are_matched_by_has_to_be_right(name: str) -> None:
     with pytest.raises(ValueError, match=rf"^entries\[1\]\.{name}"):

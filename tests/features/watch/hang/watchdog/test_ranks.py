@@ -69,19 +69,21 @@ def log(
     )
 
 
-MACHINES = (log(0, (0, 1)), log(1, (3,)))
+def machines() -> list[tuple[RankLog, SaidInLog]]:
+    """Logs of two machines, in the second of which one rank writes."""
+    return [log(0, (0, 1)), log(1, (3,))]
 
 
 @pytest.mark.parametrize(
     ("logs", "ranks"),
     [
-        (MACHINES, [[0, 1], [3]]),
+        (machines(), [[0, 1], [3]]),
         ([log(0, (0,)), log(1, (3,))], [[0], [1]]),
         ([log(0, (0, 1)), log(1, (0,))], [[0, 1], [1]]),
-        ([*MACHINES, log(7, (0, 1), is_sure=True)], [[0, 1], [3], [7]]),
-        ([*MACHINES, log(None, (0,))], [[0, 1], [3], []]),
-        ([*MACHINES, log(2, (0,), (5,))], [[0, 1], [3], [5]]),
-        ([*MACHINES, log(2, ())], [[0, 1], [3], []]),
+        ([*machines(), log(7, (0, 1), is_sure=True)], [[0, 1], [3], [7]]),
+        ([*machines(), log(None, (0,))], [[0, 1], [3], []]),
+        ([*machines(), log(2, (0,), (5,))], [[0, 1], [3], [5]]),
+        ([*machines(), log(2, ())], [[0, 1], [3], []]),
         ([log(7, (0, 1), is_sure=True)], [[7]]),
         ([], []),
     ],

@@ -216,10 +216,8 @@ def _note_counts(known: GroupStatus, status: re.Match[str], number: int | None) 
     """Keep what was enqueued and completed when a collective failed; ``number`` is the one that a
     line names. Where that which failed has completed since, an earlier one fails, or fewer are
     enqueued, the log goes on with another attempt of the job."""
-    enqueued = int(status["enqueued"])
-    completed: int | None = int(status["completed"])
-    if completed > enqueued:  # some versions print what was never set
-        completed = None
+    enqueued, told = int(status["enqueued"]), int(status["completed"])
+    completed = told if told <= enqueued else None  # some versions print what was never set
     failed = known.failed
     if failed is not None and number != failed.number:
         is_earlier = number is not None and number < failed.number

@@ -35,7 +35,6 @@ TESTED_BY: dict[str, str] = {
     "features/decide/forecast/units.py": "features/decide/forecast/test_rates.py",
     "features/decide/forecast/measured_series.py": "features/decide/forecast/test_measured_table.py",
     "features/watch/hang/absence.py": "features/watch/hang/test_explain.py",
-    "features/watch/hang/recorder_dump/plain_pickle.py": "features/watch/hang/test_flight_recorder.py",
     "features/watch/hang/verdict.py": "features/watch/hang/test_explain.py",
     "features/watch/hang/without_recorder.py": "features/watch/hang/test_explain.py",
     "features/watch/analysis/signals.py": "features/watch/analysis/test_verdict.py",

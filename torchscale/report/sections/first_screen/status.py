@@ -3,7 +3,6 @@ on."""
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 
@@ -15,14 +14,14 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import QuestionAnswer
 from torchscale.report.kinds import report_kind
 from torchscale.report.sections.environment import changed_conditions
-from torchscale.report.sections.first_screen.causes import CauseGroup, cost_text
+from torchscale.report.sections.first_screen.causes import CauseGroup
 from torchscale.report.sections.first_screen.headline import (
     GRADE_TONE,
     at_largest_count,
     common_grade,
 )
+from torchscale.report.sections.first_screen.limited import limited_by
 from torchscale.report.sections.first_screen.recorded import (
-    COSTLY,
     profiled_only,
     recorded_statuses,
 )
@@ -31,7 +30,7 @@ from torchscale.report.text.cell_values import launches_label, memory_quantity
 from torchscale.report.text.figures import PEAK_ALLOCATED
 from torchscale.report.text.labels import batch_label, short_title
 from torchscale.report.text.run_labels import device_noun
-from torchscale.report.values import Tone, caution_where, shortened
+from torchscale.report.values import Tone, shortened
 from torchscale.schema.state import State
 from torchscale.util.interval_text import Interval, format_share_interval
 from torchscale.util.units import format_bytes, format_percent
@@ -45,9 +44,6 @@ _FIT = {
 _NO_VERDICT = "No verdict on the link: "
 """Begins a verdict that is none, which the answer says already."""
 _ANCHORS = {"Peak rates?": "ceilings", "Memory?": "memory", "Checkpoints?": "checkpoints"}
-MOSTLY_IDLE = 0.5
-"""Chosen: a GPU that computes half of the time can be twice as fast. Tiny models on an H200 were at
-0.11 to 0.13, where the batch size changed nothing in the length of a step."""
 _MAX_MACHINE_ROWS = 5
 """Rows beside the first chart; the sections have all cells."""
 
@@ -59,7 +55,7 @@ def statuses(summary: RunSummary, groups: Sequence[CauseGroup]) -> tuple[Questio
         return recorded_statuses(
             [cell.profile for cell in summary.cells if cell.profile is not None], "profiles"
         )
-    trained = (_fits(summary), _scales(summary), _limited(summary, groups), _certain(summary))
+    trained = (_fits(summary), _scales(summary), limited_by(summary, groups), _certain(summary))
     rows = (_measured(summary), *(trained if summary.cells else _machine(summary)))
     return tuple(row for row in rows if row is not None)
 
@@ -225,46 +221,6 @@ def _efficiency(cell: TrainingSummary) -> float:
     if cell.efficiency is None:
         return 0.0
     return cell.efficiency.value
-
-
-def _limited(summary: RunSummary, groups: Sequence[CauseGroup]) -> QuestionAnswer | None:
-    if groups:
-        first, *others = groups
-        text = cost_text(first) or "cost unknown"
-        text += f", in {plural(len(first.cells), 'cell')}"
-        if others:
-            text += f"; then {listed([group.title.lower() for group in others[:2]])}"
-        tone = caution_where(first.largest >= COSTLY)
-        return QuestionAnswer(
-            "Limited by?", first.title.lower(), shortened(text), tone, "diagnosis"
-        )
-    busy = [share for cell in summary.measured if (share := _busy(cell)) is not None]
-    idle = [share for share in busy if share < MOSTLY_IDLE]
-    if idle:
-        shares = " to ".join(
-            dict.fromkeys(format_percent(end, 0) for end in (min(idle), max(idle)))
-        )
-        text = (
-            f"in {plural(len(idle), 'cell')} GPUs were busy {shares} of the time, and no rule "
-            "found why; often the host hands out work too slowly: try larger batches, "
-            "torch.compile or CUDA graphs"
-        )
-        return QuestionAnswer("Limited by?", "idle GPUs", text, Tone.CAUTION, "telemetry")
-    if any(cell.diagnosis is not None for cell in summary.measured):
-        return QuestionAnswer(
-            "Limited by?", "nothing found", "no rule found a bottleneck", Tone.PLAIN, "diagnosis"
-        )
-    return None
-
-
-def _busy(cell: TrainingSummary) -> float | None:
-    """The mean share of the measured time in which a GPU of the cell ran a kernel."""
-    figures = cell.figures
-    if figures is None:
-        return None
-    machines = [node.telemetry for node in figures.nodes] or [figures.telemetry]
-    known = [gpu.busy for use in machines if use for gpu in use.gpus if gpu.busy is not None]
-    return statistics.fmean(known) if known else None
 
 
 def _certain(summary: RunSummary) -> QuestionAnswer | None:

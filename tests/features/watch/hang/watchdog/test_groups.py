@@ -9,7 +9,13 @@ import pytest
 from tests.features.watch.hang.watchdog.test_logs import verdict, write
 from tests.features.watch.hang.watchdog_text import asked_to_dump, timed_out
 from torchscale.features.watch.hang.watchdog.groups import missing_places, rank_aside, told_groups
-from torchscale.features.watch.hang.watchdog.record import FailedWork, GroupStatus, RankWatchdog
+from torchscale.features.watch.hang.watchdog.record import (
+    DEFAULT_GROUP,
+    UNNAMED,
+    FailedWork,
+    GroupStatus,
+    RankWatchdog,
+)
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence
 
@@ -64,6 +70,10 @@ def aside(directory: Path, *ranks: int) -> None:
         ({0: 0, 1: 0, 2: 1, 3: 1}, [(0,), (1, 2), (3,)], [True, False, False]),
         ({0: 0, 1: 3, 2: 2}, [(0, 1, 2)], [True]),
         ({3: 0, 4: 2}, [(3,), (4,)], [False, False]),
+        ({2: 2, 3: 3}, [(0, 1, 2, 3)], [True]),
+        ({1: 0, 2: 1, 3: 2, 4: 1}, [(1, 2, 3), (4,)], [False, False]),
+        ({0: 0, 1: 0, 2: 0}, [(0,), (1,), (2,)], [True, True, True]),
+        ({}, [], []),
     ],
 )
 def test_groups_that_share_a_name(
@@ -77,6 +87,13 @@ def test_groups_that_share_a_name(
 def test_a_name_made_of_the_ranks_is_of_one_group() -> None:
     (group,) = told_groups(told({1: 0, 5: 1}, HASH), [HASH])[HASH]
     assert group.is_sure
+    several = told_groups(told({0: 0, 1: 0}, HASH), [HASH])[HASH]
+    assert [group.is_sure for group in several] == [False, False], "of two jobs"
+
+
+def test_only_groups_that_are_asked_for_and_ranks_of_a_known_place_are_told() -> None:
+    assert told_groups(told({0: 0}), []) == {}
+    assert told_groups({0: RankWatchdog(groups={"1": GroupStatus()})}, ["1"]) == {"1": []}
 
 
 def test_places_without_a_line_are_told_with_the_ranks_that_may_have_them() -> None:
@@ -86,8 +103,58 @@ def test_places_without_a_line_are_told_with_the_ranks_that_may_have_them() -> N
     assert missing_places(told({0: 0, 60_000: 50_000})) == [
         "places 1-49999 of group mesh_tp left no line of NCCL's watchdog; among ranks 1-59999"
     ]
+    assert missing_places(told({2: 1})) == [
+        "place 0 of group mesh_tp left no line of NCCL's watchdog; among ranks 0 and 1"
+    ]
+    assert not missing_places(told({0: 0, 3: 1})), "no place is between"
     assert not missing_places(told({0: 0, 1: 1, 3: 3})), "they follow"
     assert not missing_places(told({4: 1, 5: 1, 6: 1})), "of several groups"
+
+
+def test_places_are_missing_in_groups_that_have_a_name_and_in_which_a_collective_failed() -> None:
+    for name in (DEFAULT_GROUP, *UNNAMED):
+        assert not missing_places(told({0: 0, 5: 3}, name))
+    ranks = told({0: 0, 5: 3}, "4")
+    for watchdog in ranks.values():
+        watchdog.groups["4"].description = ""
+    assert missing_places(ranks) == [
+        "places 1-2 of group 4 left no line of NCCL's watchdog; among ranks 1-4"
+    ]
+    for watchdog in ranks.values():
+        watchdog.groups["4"].failed = None
+    assert not missing_places(ranks)
+
+
+def test_no_rank_is_aside_where_the_default_group_fails() -> None:
+    ranks = told({0: 0, 1: 0, 3: 1})
+    ranks[0].groups[DEFAULT_GROUP] = GroupStatus(enqueued=5)
+    assert rank_aside(ranks, 4) is not None
+    ranks[0].groups[DEFAULT_GROUP].failed = FailedWork(5, "ALLREDUCE", 8)
+    assert rank_aside(ranks, 4) is None
+
+
+def test_a_rank_between_two_that_follow_is_not_aside() -> None:
+    ranks = told({0: 0, 2: 2})
+    ranks[0].groups.update(told({0: 0}, "2")[0].groups)
+    assert rank_aside(ranks, 3) is None, "it is place 1 of the first group"
+
+
+def named_aside(size: int, **groups: dict[int, int]) -> tuple[int, str, list[int]] | None:
+    """The rank aside, and the name and the ranks of its group, each rank being in one."""
+    ranks: dict[int, RankWatchdog] = {}
+    for name, places in groups.items():
+        ranks.update(told(places, name))
+    found = rank_aside(ranks, size)
+    return None if found is None else (found[0], found[1].name, list(found[1].places))
+
+
+def test_a_rank_aside_is_in_the_group_with_a_gap_else_in_the_nearest() -> None:
+    gap = {"1": {0: 0, 4: 2}, "2": {1: 0}, "3": {3: 0}}
+    assert named_aside(5, **gap) == (2, "1", [0, 4])
+    short = {"1": {0: 0, 3: 1, 5: 0, 6: 1, 7: 2}, "2": {1: 0, 2: 1, 8: 0, 9: 1, 10: 2}}
+    assert named_aside(11, **short) == (4, "1", [0, 3])
+    within = {"1": {0: 0, 3: 1, 4: 0, 5: 1, 6: 2}, "2": {1: 0}}
+    assert named_aside(7, **within) == (2, "2", [1]), "no place is left between ranks 0 and 3"
 
 
 def test_one_rank_aside_needs_a_place() -> None:

@@ -19,9 +19,19 @@ from tests.features.watch.hang.watchdog_text import (
     timed_out,
 )
 from torchscale.errors import UsageError
+from torchscale.features.watch.hang import log_files
+from torchscale.features.watch.hang.collective_log import CollectiveLog, ProcessGroup
 from torchscale.features.watch.hang.dumps import read_directory
 from torchscale.features.watch.hang.explain import explain_hang
-from torchscale.schema.launch.hang import Autopsy, HangCause
+from torchscale.features.watch.hang.log_files import RankLog
+from torchscale.features.watch.hang.watchdog.logs import WatchdogLogs, read_watchdog_logs
+from torchscale.features.watch.hang.watchdog.record import (
+    DEFAULT_GROUP,
+    FailedWork,
+    GroupStatus,
+    RankWatchdog,
+)
+from torchscale.schema.launch.hang import Autopsy, HangCause, RankCondition
 from torchscale.schema.profiles.finding import Confidence
 
 DATA = Path(__file__).parents[4] / "data" / "nccl" / "timeouts"
@@ -284,6 +294,9 @@ def test_a_rank_whose_peers_lost_it_has_ended(tmp_path: Path) -> None:
     late = tmp_path / "late"
     torchrun(late, {0: broken(0, 4), 1: ended(1, time="09:31:00.0"), 2: broken(2, 4)})
     assert verdict(late).cause is HangCause.RANK_MISSING, "it ended later than they failed"
+    at_once = tmp_path / "at_once"
+    torchrun(at_once, {0: broken(0, 4), 1: ended(1, time="09:29:06.5"), 2: broken(2, 4)})
+    assert verdict(at_once).cause is HangCause.RANK_MISSING, "nothing tells which was first"
     silent = tmp_path / "silent"
     torchrun(silent, {0: broken(0, 4), 1: "", 2: broken(2, 4)})
     found = verdict(silent)
@@ -487,3 +500,155 @@ def test_the_last_that_a_device_started_tells_which_is_behind(tmp_path: Path) ->
         )
         write(unmeasured / f"rank_{rank}.log", text)
     assert verdict(unmeasured).cause is HangCause.UNKNOWN
+
+
+FAILED = FailedWork(11, "ALLREDUCE", 8)
+
+
+def aside(other: GroupStatus | None = None) -> WatchdogLogs:
+    """Of four ranks, the third being in no collective that failed; ``other`` is what rank 3 says of
+    a third group."""
+    ranks = {
+        0: RankWatchdog(groups={"1": GroupStatus("dp", 0, failed=FAILED)}),
+        1: RankWatchdog(groups={"2": GroupStatus("tp", 0, failed=FAILED)}),
+        3: RankWatchdog(groups={"1": GroupStatus("dp", 2, failed=FAILED)}),
+    }
+    if other is not None:
+        ranks[3].groups = {"1": GroupStatus("dp", 2), "3": other}
+    return WatchdogLogs(ranks, frozenset(range(4)))
+
+
+def test_a_rank_aside_is_taken_for_a_member_of_the_group_with_a_place_for_it() -> None:
+    found = aside().evidence(range(4), [])
+    for rank in (0, 3):
+        log = found[rank].log
+        assert log is not None
+        assert log.groups["1"] == ProcessGroup("dp", (0, 2, 3), is_inferred=True)
+    assert found[2].silence == "is in no collective that failed, as all other ranks are"
+    assert (found[2].log, found[2].problem) == (None, "no line of NCCL's watchdog")
+    assert all(evidence.is_from_log for evidence in found.values())
+
+
+def test_a_group_whose_ranks_a_recorder_has_stays_as_it_is() -> None:
+    recorded_group = ProcessGroup("dp", (0, 3, 9))
+    found = aside().evidence(range(4), [CollectiveLog((), {"1": recorded_group})])
+    log = found[0].log
+    assert log is not None and log.groups["1"] == recorded_group
+
+
+def test_a_member_that_tells_of_no_collective_of_the_group_stays_as_it_is() -> None:
+    found = aside(GroupStatus("pp", 1, failed=FAILED)).evidence(range(4), [])
+    log = found[3].log
+    assert log is not None and list(log.groups) == ["3"]
+    found = aside(GroupStatus("pp", 1)).evidence(range(4), [])
+    assert (found[3].log, found[3].problem) == (None, "no count of its collectives")
+
+
+@pytest.mark.parametrize(
+    ("watchdog", "failures", "is_gone"),
+    [
+        (RankWatchdog(exited_at=4.0), (5.0, 6.0), True),
+        (RankWatchdog(exited_at=5.0), (5.0, 6.0), False),
+        (RankWatchdog(exited_at=5.5), (5.0, 6.0), False),
+        (RankWatchdog(exited_at=4.0), (), False),
+        (RankWatchdog(exited_at=4.0), (None, 6.0), True),
+        (RankWatchdog(exited_at=4.0, failed_at=4.5), (5.0,), False),
+        (RankWatchdog(), (5.0,), False),
+    ],
+)
+def test_a_rank_has_gone_that_ended_before_any_collective_failed(
+    watchdog: RankWatchdog, failures: tuple[float | None, ...], is_gone: bool
+) -> None:
+    ranks = {rank: RankWatchdog(failed_at=failed_at) for rank, failed_at in enumerate(failures, 1)}
+    logs = WatchdogLogs({0: watchdog, **ranks}, frozenset({0}))
+    condition = logs.evidence([0], [])[0].condition
+    assert condition is (RankCondition.GONE if is_gone else RankCondition.RUNNING)
+
+
+def said_of(directory: Path, *texts: str) -> WatchdogLogs:
+    """What is said in one log that has no rank in its name."""
+    return read_watchdog_logs([[RankLog(write(directory / "all.log", *texts))]])
+
+
+def test_a_peer_is_lost_where_a_communicator_says_so(tmp_path: Path) -> None:
+    assert said_of(tmp_path, broken(0, 4)).lost_a_peer
+    assert not said_of(tmp_path, timed_out(0, 4, 4, 3)).lost_a_peer
+    assert not said_of(tmp_path, asked_to_dump(0, 4, 3)).lost_a_peer
+
+
+def test_what_is_said_of_a_rank(tmp_path: Path) -> None:
+    def notes(text: str) -> list[str]:
+        said = said_of(tmp_path, text).notes
+        return [note.removeprefix("rank 0: NCCL's watchdog: ") for note in said]
+
+    text = timed_out(0, 1, 1, 0, version="2.13").replace("600000", "30000")
+    assert notes(text) == [
+        "all_reduce #1 timed out after 30.0 s; last enqueued #1, last started #1, last completed "
+        "none"
+    ]
+    unmeasured = text.replace("started work: 1", "started work: 0")
+    assert notes(unmeasured.replace(", Timeout(ms)=30000", "")) == [
+        "all_reduce #1 timed out; last enqueued #1, last completed none"
+    ]
+    assert notes(asked_to_dump(0, 1, 1)) == ["last enqueued #1, last completed #1"]
+    assert notes(asked_to_dump(0, 0, -1)) == ["last enqueued none, last completed none"]
+    assert notes(asked_to_dump(0, 3, 4)) == ["last enqueued #3"], "a count that was never set"
+    named = timed_out(0, 5, 5, 4, group="7", description="dp")
+    assert notes(named)[0].endswith("; last enqueued #5, last completed #4 (group dp)")
+    assert notes(named.replace("(dp)", ""))[0].endswith("last completed #4 (group 7)")
+    assert notes(broken(0, 4))[0].startswith(
+        "all_reduce #4 failed: NCCL error: remote process exited or there was a network error"
+    )
+
+
+def test_32_lines_of_watchdogs_are_shown(tmp_path: Path) -> None:
+    texts = [asked_to_dump(rank, 5 + rank, 5) for rank in range(34)]
+    assert len(said_of(tmp_path, *texts[:32]).notes) == 32
+    notes = said_of(tmp_path, *texts).notes
+    assert (len(notes), notes[-1]) == (33, "2 more lines of NCCL's watchdog")
+
+
+def test_logs_of_which_the_end_alone_was_read_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = asked_to_dump(0, 5, 5)
+    monkeypatch.setattr(log_files, "_MAX_FILE_BYTES", len(text))
+    assert said_of(tmp_path, "x" * 99, "\n", text).notes[-1] == (
+        "of 1 long logs only the end was read, as of all.log"
+    )
+
+
+def test_a_log_in_which_no_watchdog_tells_of_collectives_says_nothing(tmp_path: Path) -> None:
+    found = said_of(tmp_path, ended(0))
+    assert found == WatchdogLogs(files=1)
+    assert found.evidence([0], []) == {}
+    assert WatchdogLogs().files == 0
+
+
+def test_runs_of_other_ranks_are_of_the_same_job(tmp_path: Path) -> None:
+    def run(*texts: tuple[int, str]) -> list[RankLog]:
+        name = f"{len(list(tmp_path.iterdir()))}"
+        return [
+            RankLog(write(tmp_path / name / f"rank_{rank}.log", text), rank) for rank, text in texts
+        ]
+
+    first = run((0, asked_to_dump(0, 5, 5)), (1, ""))
+    silent, other = run((2, ""), (3, "")), run((4, asked_to_dump(4, 6, 6)))
+    again = run((1, asked_to_dump(1, 9, 9)), (7, asked_to_dump(7, 9, 9)))
+    found = read_watchdog_logs([first, silent, other, again])
+    assert (set(found.named), found.files, sorted(found.ranks)) == ({0, 1, 2, 3, 4}, 7, [0, 4])
+    second_node = run((0, asked_to_dump(4, 5, 5)), (1, ""))
+    assert read_watchdog_logs([second_node]).named == {4, 5}
+    other_names = run((0, asked_to_dump(4, 5, 5)), (1, asked_to_dump(9, 5, 5)), (2, ""))
+    assert read_watchdog_logs([other_names]).named == {4, 9}
+    shared = run((0, asked_to_dump(0, 5, 5) + asked_to_dump(1, 5, 5)), (7, ""))
+    assert read_watchdog_logs([shared]).named == {0, 1}
+
+
+def test_of_two_logs_of_a_rank_the_first_that_says_something_counts(tmp_path: Path) -> None:
+    texts = [ended(0), asked_to_dump(0, 5, 5), asked_to_dump(0, 9, 9)]
+    logs = [
+        RankLog(write(tmp_path / f"{number}.log", text), 0) for number, text in enumerate(texts)
+    ]
+    found = read_watchdog_logs([logs])
+    assert found.ranks[0].groups[DEFAULT_GROUP].enqueued == 5

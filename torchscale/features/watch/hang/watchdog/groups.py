@@ -83,18 +83,21 @@ def _groups_of(name: str, places: Mapping[int, int]) -> list[ToldGroup]:
     """In the order of ranks a new group starts where the place does not grow, or grows by more than
     there are ranks."""
     runs: list[dict[int, int]] = []
-    last, last_place = -1, -1
     for rank, place in places.items():
-        if not runs or not last_place < place <= last_place + rank - last:
+        if not runs or not _may_follow(runs[-1], rank, place):
             runs.append({})
         runs[-1][rank] = place
-        last, last_place = rank, place
-    longest = max((max(run.values()) for run in runs), default=0)
+    longest = max([1, *(max(run.values()) for run in runs)])
     sure = _sure(runs, name)
     return [
-        ToldGroup(name, run, is_sure, is_short=max(run.values()) < max(longest, 1))
+        ToldGroup(name, run, is_sure, is_short=max(run.values()) < longest)
         for run, is_sure in zip(runs, sure, strict=True)
     ]
+
+
+def _may_follow(run: dict[int, int], rank: int, place: int) -> bool:
+    last = next(reversed(run))
+    return run[last] < place <= run[last] + rank - last
 
 
 def _sure(runs: list[dict[int, int]], name: str) -> list[bool]:
@@ -108,11 +111,10 @@ def _sure(runs: list[dict[int, int]], name: str) -> list[bool]:
     known = 0
     for run in runs:
         size = max(run.values()) + 1
-        is_next = all(rank - place == known for rank, place in run.items())
-        is_sure = is_next and known >= 0 and not sizes & set(range(1, size))
-        found.append(is_sure)
+        is_next = all(found) and all(rank - place == known for rank, place in run.items())
+        found.append(is_next and not sizes & set(range(size)))
         sizes.add(size)
-        known = known + size if is_sure else -1
+        known += size
     return found
 
 
@@ -148,8 +150,8 @@ def missing_places(ranks: Mapping[int, RankWatchdog]) -> list[str]:
 def _places_label(places: range) -> str:
     """``place 2``, ``places 1-3``."""
     if len(places) == 1:
-        return f"place {places[0]}"
-    return f"places {places[0]}-{places[-1]}"
+        return f"place {places.start}"
+    return f"places {places.start}-{places[-1]}"
 
 
 def rank_aside(ranks: Mapping[int, RankWatchdog], size: int) -> tuple[int, ToldGroup] | None:
@@ -159,7 +161,7 @@ def rank_aside(ranks: Mapping[int, RankWatchdog], size: int) -> tuple[int, ToldG
     aside = [rank for rank in range(size) if not _has_failed(ranks.get(rank))]
     if len(aside) != 1 or any(_has_failed_in_default(watchdog) for watchdog in ranks.values()):
         return None
-    rank = aside[0]
+    (rank,) = aside
     groups = list(itertools.chain(*told_groups(ranks, _names(ranks)).values()))
     fitting = [group for group in groups if group.has_room_for(rank)]
     if not fitting or any(rank in group.members for group in groups):

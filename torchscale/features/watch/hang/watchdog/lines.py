@@ -98,7 +98,7 @@ class _Reader:
         """Note what a line says, if it is one of a watchdog."""
         if b"\x1b" in line:
             line = _COLOUR.sub(b"", line)
-        if self._in_stack is not None and self._reads_frame(line):
+        if self._in_stack is not None and self._reads_frame(line, *self._in_stack):
             return
         if not any(token in line for token in _TOKENS):
             return
@@ -139,14 +139,10 @@ class _Reader:
             return None
         return known.setdefault(rank, RankWatchdog(rank if known is self.ranks else None))
 
-    def _reads_frame(self, line: bytes) -> bool:
+    def _reads_frame(self, line: bytes, watchdog: RankWatchdog, frames: list[StackFrame]) -> bool:
         """Whether a line belongs to the stack that is being read."""
-        if self._in_stack is None:
-            return False
-        watchdog, frames = self._in_stack
         match = _FRAME.search(line.decode("utf-8", errors="replace"))
         if match is None:
-            watchdog.frames = tuple(reversed(frames))
             self._in_stack = None
             return False
         if len(frames) < _MAX_FRAMES:
@@ -220,10 +216,8 @@ def _note_counts(known: GroupStatus, status: re.Match[str], number: int | None) 
     """Keep what was enqueued and completed when a collective failed; ``number`` is the one that a
     line names. Where that which failed has completed since, an earlier one fails, or fewer are
     enqueued, the log goes on with another attempt of the job."""
-    enqueued = int(status["enqueued"])
-    completed: int | None = int(status["completed"])
-    if completed is not None and completed > enqueued:  # some versions print what was never set
-        completed = None
+    enqueued, told = int(status["enqueued"]), int(status["completed"])
+    completed = told if told <= enqueued else None  # some versions print what was never set
     failed = known.failed
     if failed is not None and number != failed.number:
         is_earlier = number is not None and number < failed.number

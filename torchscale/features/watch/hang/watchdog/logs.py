@@ -108,13 +108,12 @@ class WatchdogLogs:
 
 def _with_member(evidence: RankEvidence, told: ToldGroup, rank: int) -> RankEvidence:
     """The same where ``rank`` is in a group, too, of which no recorder tells the ranks."""
-    if evidence.log is None or evidence.log.groups[told.name].ranks != told.members:
+    if evidence.log is None:
         return evidence
-    group = ProcessGroup(
-        evidence.log.groups[told.name].description,
-        tuple(sorted({*told.members, rank})),
-        is_inferred=True,
-    )
+    known = evidence.log.groups.get(told.name)
+    if known is None or known.ranks != told.members:
+        return evidence
+    group = ProcessGroup(known.description, tuple(sorted({*told.members, rank})), is_inferred=True)
     groups = {**evidence.log.groups, told.name: group}
     return replace(evidence, log=replace(evidence.log, groups=groups))
 

@@ -107,6 +107,8 @@ def _groups_with(ranks: Iterable[RankWatchdog], failed: FailedWork) -> Iterator[
     """Names of groups in which the same has failed."""
     for watchdog in ranks:
         for name, status in watchdog.groups.items():
-            same = status.failed is not None and status.failed.number == failed.number
-            if same and status.failed and status.failed.operation == failed.operation:
+            other = status.failed
+            if other is None or other.number != failed.number:
+                continue
+            if other.operation == failed.operation:
                 yield name

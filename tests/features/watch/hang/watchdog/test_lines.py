@@ -153,6 +153,19 @@ def test_an_earlier_failure_is_of_another_attempt(number: int, kept: int) -> Non
     assert status.completed == (5 if kept < 7 else 6)
 
 
+def test_what_is_said_again_of_a_failure_adds_nothing() -> None:
+    text = timed_out(0, 7, 9, 7)
+    status = read(text + text.splitlines()[1])[0].groups[DEFAULT_GROUP]
+    assert status.failed is not None and status.failed.number == 7
+
+
+def test_a_line_that_names_the_group_of_a_failure_needs_no_other() -> None:
+    watchdog = read(f"{place('37')} {CAUGHT}(SeqNum=5, OpType=ALLREDUCE, NumelIn=7\n")[0]
+    failed = watchdog.groups["37"].failed
+    assert failed is not None and failed.number == 5
+    assert not watchdog.unplaced
+
+
 def test_a_count_that_was_never_set_is_unknown() -> None:
     status = read(asked_to_dump(0, 9, 9))[0].groups[DEFAULT_GROUP]
     assert (status.enqueued, status.completed, status.started) == (9, 9, -1)
@@ -243,7 +256,10 @@ def test_a_process_that_its_watchdog_ended_may_begin_again() -> None:
     first = timed_out(0, 7, 9, 6) + timed_out(1, 7, 9, 6) + down + "\n"
     assert list(read(first)) == [0, 1]
     assert read(first)[0].is_ended and not read(first)[1].is_ended
-    assert list(read(first + timed_out(0, 3, 4, 2))) == [0], "of another attempt"
+    again = read(first + timed_out(0, 3, 4, 2))
+    assert list(again) == [0], "of another attempt"
+    failed = again[0].groups[DEFAULT_GROUP].failed
+    assert failed is not None and failed.number == 3
     assert list(read(first + timed_out(0, 7, 9, 6))) == [0, 1], "said again"
     assert list(read(work(7) + work(7, rank=1) + down + "\n" + work(7))) == [0, 1]
 

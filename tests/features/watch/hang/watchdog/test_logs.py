@@ -590,6 +590,13 @@ def test_what_is_said_of_a_rank(tmp_path: Path) -> None:
     assert notes(unmeasured.replace(", Timeout(ms)=30000", "")) == [
         "all_reduce #1 timed out; last enqueued #1, last completed none"
     ]
+    observed = (
+        "[rank0]:[E624 09:29:07.0 ProcessGroupNCCL.cpp:1849] [PG ID 3 PG GUID 7(dp) Rank 0] Observed "
+        "flight recorder dump signal from another rank via TCPStore.\n"
+    )
+    assert notes(observed + asked_to_dump(0, 1, 1)) == ["last enqueued #1, last completed #1"]
+    caught = observed.replace("Observed", "WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=7")
+    assert notes(caught) == ["all_reduce #5 timed out (group dp)"]
     assert notes(asked_to_dump(0, 1, 1)) == ["last enqueued #1, last completed #1"]
     assert notes(asked_to_dump(0, 0, -1)) == ["last enqueued none, last completed none"]
     assert notes(asked_to_dump(0, 3, 4)) == ["last enqueued #3"], "a count that was never set"
@@ -643,6 +650,8 @@ def test_runs_of_other_ranks_are_of_the_same_job(tmp_path: Path) -> None:
     assert read_watchdog_logs([other_names]).named == {4, 9}
     shared = run((0, asked_to_dump(0, 5, 5) + asked_to_dump(1, 5, 5)), (7, ""))
     assert read_watchdog_logs([shared]).named == {0, 1}
+    of_all = RankLog(write(tmp_path / "all.log", *(asked_to_dump(rank, 5, 5) for rank in (2, 3))))
+    assert read_watchdog_logs([[of_all, *run((7, ""))]]).named == {2, 3}
 
 
 def test_of_two_logs_of_a_rank_the_first_that_says_something_counts(tmp_path: Path) -> None:

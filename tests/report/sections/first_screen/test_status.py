@@ -143,7 +143,7 @@ def test_gpus_that_idle_are_said_where_no_rule_found_why() -> None:
     assert row.text.startswith("in 2 cells GPUs were busy 11 % to 13 % of the time, and no rule")
     one = {cell.id: launches[cell.id] for cell in plan[2:]}
     clean = answers(summarize(run(one, batch_sizes=[64], gpu_counts=[1])))
-    assert "Limited by?" not in clean or clean["Limited by?"].answer == "nothing found"
+    assert "Limited by?" not in clean
 
 
 def _busy_gpus(share: float) -> Telemetry:

@@ -11,8 +11,8 @@ from torchscale.report.document import QuestionAnswer
 from torchscale.report.sections.first_screen.causes import CauseGroup, cost_text
 from torchscale.report.sections.first_screen.recorded import COSTLY
 from torchscale.report.values import Tone, caution_where, shortened
-from torchscale.util.units import format_percent
-from torchscale.util.words import listed, plural
+from torchscale.util.units import format_whole_percent
+from torchscale.util.words import format_range, listed, plural
 
 MOSTLY_IDLE = 0.5
 """Chosen: a GPU that computes half of the time can be twice as fast. Tiny models on an H200 were at
@@ -21,7 +21,7 @@ MOSTLY_IDLE = 0.5
 
 def limited_by(summary: RunSummary, groups: Sequence[CauseGroup]) -> QuestionAnswer | None:
     """Limited by? The costliest cause; where no rule found one, GPUs that idle for most of the time;
-    ``None`` where no cell was diagnosed."""
+    ``None`` where there is nothing to answer by."""
     if groups:
         first, *others = groups
         text = cost_text(first) or "cost unknown"
@@ -35,9 +35,7 @@ def limited_by(summary: RunSummary, groups: Sequence[CauseGroup]) -> QuestionAns
     busy = [share for cell in summary.measured if (share := _busy(cell)) is not None]
     idle = [share for share in busy if share < MOSTLY_IDLE]
     if idle:
-        shares = " to ".join(
-            dict.fromkeys(format_percent(end, 0) for end in (min(idle), max(idle)))
-        )
+        shares = format_range(idle, format_whole_percent)
         text = (
             f"in {plural(len(idle), 'cell')} GPUs were busy {shares} of the time, and no rule "
             "found why; often the host hands out work too slowly: try larger batches, "

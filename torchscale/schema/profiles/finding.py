@@ -49,7 +49,21 @@ class FindingKind(str, Enum):
     COPY_BOUND = "copy_bound"
     """The device copies while it computes nothing."""
     PAUSES = "pauses"
-    """Rare long steps, from garbage collection or otherwise."""
+    """Rare long steps whose cause is not known."""
+    PERIODIC_WORK = "periodic_work"
+    """All ranks are slow together in every so manieth step."""
+    CHECKPOINTS = "checkpoints"
+    """Steps wait while a checkpoint is written."""
+    EVALUATIONS = "evaluations"
+    """Steps wait while a rank, or all, evaluate."""
+    GARBAGE_COLLECTION = "garbage_collection"
+    """Python's garbage collector stops a rank now and then."""
+    RECOMPILATION = "recompilation"
+    """torch.compile compiles again while the job trains."""
+    MEMORY_GROWTH = "memory_growth"
+    """Memory of a rank, or of all, grows from step to step."""
+    SLOW_START = "slow_start"
+    """A part of the start takes long, or takes one rank much longer than the others."""
     THROTTLING = "throttling"
     """The device lowered its clocks for heat or power."""
     MEMORY_PRESSURE = "memory_pressure"
@@ -82,6 +96,13 @@ _TITLES = {
     FindingKind.PAGEABLE_COPIES: "Pageable copies",
     FindingKind.COPY_BOUND: "Copy-bound",
     FindingKind.PAUSES: "Pauses",
+    FindingKind.PERIODIC_WORK: "Periodic work",
+    FindingKind.CHECKPOINTS: "Checkpoints",
+    FindingKind.EVALUATIONS: "Evaluations",
+    FindingKind.GARBAGE_COLLECTION: "Garbage collection",
+    FindingKind.RECOMPILATION: "Recompilation",
+    FindingKind.MEMORY_GROWTH: "Memory growth",
+    FindingKind.SLOW_START: "Slow start",
     FindingKind.THROTTLING: "Throttling",
     FindingKind.MEMORY_PRESSURE: "Memory pressure",
     FindingKind.MEMORY_RETURNED: "Memory returned every step",
@@ -116,6 +137,7 @@ class Finding(Frozen):
         cost_percent: Share of the group's step time that would go with it, at most.
         cost_seconds: That share in seconds per step.
         cost_basis: Where the cost comes from.
+        period_steps: Every so many steps it comes back; ``None`` where it has no period.
         confidence: How sure the finding is.
         doubts: Flags of the launches whose conditions alone can make what was found; the confidence
             is low then.
@@ -130,6 +152,7 @@ class Finding(Frozen):
     cost_percent: Real
     cost_seconds: Real
     cost_basis: CostBasis = CostBasis.TIMES
+    period_steps: Count | None = None
     confidence: Confidence
     doubts: tuple[str, ...] = ()
     summary: str

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from torchscale.features.watch.first_screen import places
 from torchscale.features.watch.text import headline, time_rows
-from torchscale.report.document import Block, Paragraph
+from torchscale.report.document import Block, Details, Paragraph
 from torchscale.report.table import Column, Table
+from torchscale.report.text.findings import confidence_text, not_judged
 from torchscale.report.values import TableValue, shortened
 from torchscale.schema.watch.report import WatchFinding, WatchReport
-from torchscale.util.units import format_percent, format_seconds
+from torchscale.util.units import format_percent
 
 
 def watched_blocks(label: str, report: WatchReport) -> list[Block]:
     """What was seen of one program: sentences, and tables of findings and of the wall time."""
     text = f"{label}: {headline(report)}."
-    if report.changes:
-        steps = ", ".join(f"{step:,}" for step in report.changes)
-        text += f" The level changed at step {steps}."
     if report.autopsy is not None:
         text += f" It hung: {report.autopsy.summary}."
     blocks: list[Block] = [Paragraph(shortened(text))]
@@ -28,13 +25,17 @@ def watched_blocks(label: str, report: WatchReport) -> list[Block]:
             Column("what"),
             Column("rank", True),
             Column("costs", True),
-            Column("finding"),
+            Column("finding", prose=True),
             Column("where"),
+            Column("confidence"),
         )
         rows = tuple(_row(item) for item in report.findings)
         blocks.append(Table(f"What limits it over time: {label}", columns, rows))
     if report.time.total:
         blocks.append(wall_time_table(f"Where the wall time went: {label}", report))
+    if report.abstentions:
+        reasons = Paragraph(f"{not_judged(report.abstentions)}.")
+        blocks.append(Details("What was not judged, and why", (reasons,)))
     return blocks
 
 
@@ -49,21 +50,13 @@ def wall_time_table(caption: str, report: WatchReport) -> Table:
 def _row(item: WatchFinding) -> tuple[TableValue, ...]:
     finding = item.finding
     rank = "" if finding.rank is None else str(finding.rank)
+    seen = f"{finding.summary}. Evidence: {'; '.join(finding.evidence)}."
     return (
         TableValue(item.span or "the whole job", item.first_step or 0),
         TableValue(finding.kind.label),
         TableValue(rank, finding.rank),
         TableValue(format_percent(finding.cost_percent / 100), finding.cost_percent),
-        TableValue(shortened(finding.summary)),
-        TableValue(shortened(_where(item))),
+        TableValue(shortened(seen if finding.evidence else finding.summary)),
+        TableValue(shortened(", ".join(places(item)))),
+        TableValue(confidence_text(finding)),
     )
-
-
-def _where(item: WatchFinding) -> str:
-    """The collective that others wait at, and the lines at which the rank is longer."""
-    places = [item.collective] if item.collective else []
-    places += [
-        f"{Path(line.file).name}:{line.line} ({format_seconds(seconds, 2)} a step more)"
-        for line, seconds in item.lines
-    ]
-    return ", ".join(places)

@@ -19,5 +19,6 @@ def listed_job(directory: Path) -> tuple[str, str]:
     told = headline(report)
     if report.findings:
         told += f"; {report.findings[0].finding.summary}"
-    state = "watched" if report.state is JobState.ENDED else report.state.value
-    return state, told
+    if report.state is JobState.FAILED:
+        told = f"exit code {report.exit_code}; {told}"
+    return report.state.value, told

@@ -12,7 +12,7 @@ from torchscale.features.watch.hang.terminal import indented_evidence
 from torchscale.features.watch.text import format_dollars, headline
 from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document
-from torchscale.report.text.findings import not_judged
+from torchscale.report.text.findings import confidence_text, not_judged
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 from torchscale.util.units import format_percent, format_seconds
 from torchscale.util.words import plural
@@ -54,7 +54,7 @@ def finding_lines(number: int, item: WatchFinding) -> list[str]:
     lines = [
         f"  {number}. {finding.kind.label}{span}: {finding.summary}; costs up to "
         f"{format_percent(finding.cost_percent / 100)} of a step{money} "
-        f"({finding.confidence.value} confidence)"
+        f"(confidence: {confidence_text(finding)})"
     ]
     lines += [f"     evidence: {text}" for text in finding.evidence]
     if item.collective:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from torchscale.schema.watch.report import JobTime, WatchReport
+from torchscale.util.text import program_name
 from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
 from torchscale.util.words import plural
 
@@ -23,6 +24,11 @@ _PARTS = {
 _WHOLE_DOLLARS, _TENTH = 100, 0.1
 _LEAST_SHOWN = 0.5
 """Seconds of a part that has a row: what is less would be 0 s."""
+
+
+def job_name(report: WatchReport) -> str:
+    """``train.py``: the script, else the program."""
+    return program_name(report.command or ("program",))
 
 
 def headline(report: WatchReport) -> str:

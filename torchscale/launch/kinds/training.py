@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from torchscale.analysis.stats.series import digest
-from torchscale.analysis.training.signals import digest_signals
+from torchscale.analysis.training.signals import PairedWaits, digest_signals
 from torchscale.launch.exchanges import paired_waits
 from torchscale.schema.base import LARGEST
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
-from torchscale.schema.launch.signals import SignalDigest
 from torchscale.schema.launch.steps import EpochSample, RankSteps, StepDigest, StepSample
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.util.files import read_bounded
@@ -34,14 +34,47 @@ def environment(cell: TrainingCell) -> Mapping[str, str]:
 
 def collect_payload(directory: Path, ranks: Sequence[RankRecord]) -> TrainingResult:
     """The ranks' records, digests of their steps, and the epochs."""
-    group, per_rank, signals = _digests(directory, ranks)
-    return TrainingResult(
-        ranks=tuple(ranks),
-        steps=group,
-        rank_steps=RankSteps.of(per_rank),
-        signals=signals,
-        epochs=tuple(_read_lines(directory / "epochs.jsonl", EpochSample)),
+    series = [
+        _read_lines(directory / f"steps-rank-{record.rank}.jsonl", StepSample) for record in ranks
+    ]
+    epochs = tuple(_read_lines(directory / "epochs.jsonl", EpochSample))
+    if not series or not all(series):
+        return TrainingResult(ranks=tuple(ranks), epochs=epochs)
+    result = training_result(ranks, series, paired=partial(paired_waits, directory, ranks))
+    return result.model_copy(update={"epochs": epochs})
+
+
+def training_result(
+    ranks: Sequence[RankRecord],
+    series: Sequence[Sequence[StepSample]],
+    *,
+    per_sample: int = 1,
+    paired: Callable[[], PairedWaits | None] = lambda: None,
+) -> TrainingResult:
+    """The ranks' records, and digests of the group's steps (per step the slowest rank), of each
+    rank's, and of all for the diagnosis.
+
+    Args:
+        ranks: That left a record.
+        series: Steps of each.
+        per_sample: Steps that each sample is the mean of.
+        paired: What they waited for, where arrivals at collectives were recorded.
+    """
+    digests = tuple(
+        _step_digest(samples, [one.seconds for one in samples], per_sample, keep_values=False)
+        for samples in series
     )
+    result = TrainingResult(ranks=tuple(ranks), rank_steps=RankSteps.of(digests))
+    if len(ranks) < ranks[0].world_size or len({len(samples) for samples in series}) > 1:
+        return result
+    slowest = [max(step.seconds for step in steps) for steps in zip(*series, strict=True)]
+    everything = [sample for samples in series for sample in samples]
+    batches = [steps // per_sample for steps in ranks[0].batches.steps]
+    signals = None
+    if sum(batches) == len(slowest):
+        signals = digest_signals(series, batches, paired())
+    steps = _step_digest(everything, slowest, per_sample)
+    return result.model_copy(update={"steps": steps, "signals": signals})
 
 
 def measured_window(payload: TrainingResult) -> tuple[float, float] | None:
@@ -72,32 +105,6 @@ def invalid_reason(payload: TrainingResult) -> str:
     return ""
 
 
-def _digests(
-    directory: Path, ranks: Sequence[RankRecord]
-) -> tuple[StepDigest | None, tuple[StepDigest, ...], SignalDigest | None]:
-    """Digest of the group's steps (per step the slowest rank), of each rank's, and of all for the
-    diagnosis."""
-    series = [
-        _read_lines(directory / f"steps-rank-{record.rank}.jsonl", StepSample) for record in ranks
-    ]
-    if not series or not all(series):
-        return None, (), None
-    per_rank = tuple(
-        _step_digest(samples, [sample.seconds for sample in samples], keep_values=False)
-        for samples in series
-    )
-    whole = len(ranks) == ranks[0].world_size and len({len(samples) for samples in series}) == 1
-    if not whole:
-        return None, per_rank, None
-    slowest = [max(step.seconds for step in steps) for steps in zip(*series, strict=True)]
-    everything = [sample for samples in series for sample in samples]
-    batch_steps = ranks[0].batches.steps
-    signals = None
-    if sum(batch_steps) == len(slowest):
-        signals = digest_signals(series, batch_steps, paired_waits(directory, ranks))
-    return _step_digest(everything, slowest), per_rank, signals
-
-
 def _mean_of_all(known: Sequence[float], count: int) -> float | None:
     """``None`` where not all of ``count`` steps have the figure."""
     if len(known) != count:
@@ -106,16 +113,20 @@ def _mean_of_all(known: Sequence[float], count: int) -> float | None:
 
 
 def _step_digest(
-    samples: Sequence[StepSample], seconds: Sequence[float], *, keep_values: bool = True
+    samples: Sequence[StepSample],
+    seconds: Sequence[float],
+    per_sample: int,
+    *,
+    keep_values: bool = True,
 ) -> StepDigest:
-    count = len(samples)
+    count, of_seconds = len(samples), digest(seconds, keep_values=keep_values)
 
     def mean(read: Callable[[StepSample], float | None]) -> float | None:
         known = [value for sample in samples if (value := read(sample)) is not None]
         return _mean_of_all(known, count)
 
     return StepDigest(
-        seconds=digest(seconds, keep_values=keep_values),
+        seconds=of_seconds.model_copy(update={"count": of_seconds.count * per_sample}),
         mean_data_wait=math.fsum(sample.data_wait for sample in samples) / count,
         mean_forward=mean(lambda sample: sample.forward),
         mean_backward=mean(lambda sample: sample.backward),

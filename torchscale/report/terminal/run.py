@@ -44,6 +44,8 @@ def print_run(
     )
     document = replace(document, sections=sections)
     anchors = ["cells", _REMARKS, *only_if(price is not None, "cost")]
+    if summary.job is not None:
+        anchors = ["watched"]
     if not _has_table(summary):
         anchors += _MACHINE
     words = ["torchscale", "report", str(directory)]

@@ -21,7 +21,7 @@ from torchscale.features.watch.job.program_processes import (
 )
 from torchscale.features.watch.job.read import read_watch
 from torchscale.features.watch.job.relay import Relay
-from torchscale.features.watch.job.run import REPORT, Watched, WatchRequest, run_program
+from torchscale.features.watch.job.run import Watched, WatchRequest, run_program
 from torchscale.schema.watch.report import JobState, WatchReport
 
 pytestmark = pytest.mark.slow
@@ -142,7 +142,7 @@ def test_a_watcher_that_is_killed_leaves_a_job_without_a_result(tmp_path: Path) 
         report = WatchReport(
             tool_version="1", command=("x",), started_at="2026-01-01T00:00:00", seconds=1
         )
-        (job / REPORT).write_text(report.model_dump_json())  # as the first judgement, after 15 s
+        (job / WATCH_REPORT).write_text(report.model_dump_json())  # as the first judgement, after 15 s
         assert read_watch(job).state is JobState.RUNNING
         process.kill()
         process.wait(30)

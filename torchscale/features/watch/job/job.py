@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
 from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
+from torchscale.analysis.training.cell_diagnosis import with_doubts
+from torchscale.analysis.training.flags import doubts
 from torchscale.errors import TorchscaleError
 from torchscale.features.watch.analysis.goodput import with_price
-from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.features.watch.analysis.verdict import JobVerdict, judge_job
 from torchscale.features.watch.hang.watched_job import job_autopsy
 from torchscale.features.watch.job.attempt_log import AttemptLog
 from torchscale.features.watch.job.attempts import Attempt
 from torchscale.features.watch.job.finding_places import with_places
 from torchscale.features.watch.job.follow import JobFollower
+from torchscale.features.watch.job.host_load import HostLoadSamples
+from torchscale.features.watch.job.measured_job import measured_job, settled
 from torchscale.features.watch.job.notes import notes_on_ranks
 from torchscale.features.watch.job.rank_folders import failures, rank_folders
 from torchscale.features.watch.job.runs import Past
@@ -29,17 +33,15 @@ from torchscale.util.text import shown_bytes
 from torchscale.version import __version__
 from torchscale.worker.watch import clock
 
-LEFT_OUT = 10
-"""First steps that no figure counts: allocators, caches, and DistributedDataParallel, which puts
-its buckets in order in the second one, settle in them."""
-_SHORTEST_JOB = 4 * LEFT_OUT
-"""Steps of a job from which on its first ones are left out."""
+IN_ORDER = {0, 128 + signal.SIGTERM, 128 + signal.SIGINT}
+"""Exit codes of a job that has not failed: its own end, and the user's wish."""
 
 
 class WatchedJob:
     """A job whose ranks write below ``directory``.
 
     Attributes:
+        load: Readings of the host, by :meth:`read_load`.
         verdict: As of the last :meth:`judge`.
         autopsy: Why it made no progress, as of the last :meth:`look_why` that named a cause.
         problem: What could not be read, judged or written last; empty where all could.
@@ -72,6 +74,7 @@ class WatchedJob:
         self._has_optimizer, self._on_steps = has_optimizer, on_steps
         self._log = AttemptLog(directory, past or Past((CommandRun(started=started),)))
         self._attempts = [self._attempt(self._log.next_attempt)]
+        self.load = HostLoadSamples()
         self.verdict = JobVerdict()
         self.autopsy: Autopsy | None = None
         self.problem = ""
@@ -92,6 +95,11 @@ class WatchedJob:
     def _attempt(self, number: int) -> Attempt:
         follower = JobFollower(self._directory, number, has_optimizer=self._has_optimizer)
         return Attempt(number, follower, partial(self._on_steps, number))
+
+    @property
+    def command(self) -> Sequence[str]:
+        """argv."""
+        return self._command
 
     @property
     def attempts(self) -> Sequence[Attempt]:
@@ -150,6 +158,10 @@ class WatchedJob:
             self._attempts.append(following)
             self._log.keep(over, following.process_began or clock.now(), is_last=False)
 
+    def read_load(self) -> None:
+        """Read the host, while the job runs."""
+        self.load.sample([stream.facts.pid for stream in self.streams.values()])
+
     def _following(self) -> int | None:
         """Number of the next attempt that has ranks. One whose ranks ended before they reported
         leaves nothing."""
@@ -168,7 +180,7 @@ class WatchedJob:
     def judge(self) -> JobVerdict:
         """What limits the last attempt that has steps."""
         attempt = self._judged
-        log = None if attempt is None else _settled(attempt.log)
+        log = None if attempt is None else settled(attempt.log)
         if attempt is not None and log is not None:
             on_device = any(
                 stream.facts.device != "cpu" for stream in attempt.follower.streams.values()
@@ -182,7 +194,12 @@ class WatchedJob:
         return with_steps[-1] if with_steps else None
 
     def report(
-        self, now: float, exit_code: int | None = None, *, is_over: bool = False
+        self,
+        now: float,
+        exit_code: int | None = None,
+        *,
+        is_over: bool = False,
+        is_stopped: bool = False,
     ) -> WatchReport:
         """All that is known.
 
@@ -190,11 +207,14 @@ class WatchedJob:
             now: Seconds since the epoch.
             exit_code: Of the program; ``None`` while it runs.
             is_over: Whether it has ended although it has no exit code.
+            is_stopped: Whether the user ended it.
         """
         started = self._log.started
         state = JobState.RUNNING
-        if is_over or exit_code is not None:
-            state = JobState.ENDED
+        if exit_code not in (None, *IN_ORDER) and not is_stopped:
+            state = JobState.FAILED
+        elif is_over or exit_code is not None:
+            state = JobState.DONE
         report = WatchReport(
             tool_version=__version__,
             command=redact_arguments(self._command),
@@ -213,10 +233,13 @@ class WatchedJob:
                 self.guarded(stream.read_use)
         notes = (*self._notes(), *timed[-1].notes)
         report = timed[-1].model_copy(update={"notes": notes})
-        table = None if attempt is None else _table(attempt)
-        if attempt is None or table is None:
+        measured = None if attempt is None else measured_job(attempt, self.load)
+        if attempt is None or measured is None:
             return with_price(report, self._price)
-        facts = next(iter(attempt.follower.streams.values())).facts
+        facts, table = measured.streams[0].facts, measured.table
+        found = doubts((), measured.records())
+        findings = tuple(with_places(item, attempt, table) for item in self.verdict.findings)
+        edges = {edge for item in findings for edge in (item.first_step, item.last_step)}
         steps = max(1, attempt.follower.steps)
         judged = report.model_copy(
             update={
@@ -226,12 +249,13 @@ class WatchedJob:
                 "device": facts.device,
                 "waits_by": table.waits_by.value,
                 "left_out_steps": table.first,
-                "step_seconds": float(table.wall.mean()),
+                "step_seconds": measured.step_seconds,
                 "findings": tuple(
-                    with_places(item, attempt, table) for item in self.verdict.findings
+                    item.model_copy(update={"finding": with_doubts(item.finding, found)})
+                    for item in findings
                 ),
                 "abstentions": self.verdict.abstentions,
-                "changes": self.verdict.changes,
+                "changes": tuple(step for step in self.verdict.changes if step in edges),
                 "per_rank": tuple(_per_rank(attempt, table)),
                 "collector_share": attempt.collector / max(steps * float(table.wall.mean()), 1e-9),
             }
@@ -244,21 +268,6 @@ class WatchedJob:
         last = self._attempts[-1].follower
         has_steps, is_over = self._judged is not None, self._log.is_over
         return notes + notes_on_ranks(last, has_steps=has_steps, is_over=is_over)
-
-
-def _settled(log: StepLog | None) -> StepLog | None:
-    """Without the first steps of a job that has enough."""
-    if log is None or log.steps < _SHORTEST_JOB:
-        return log
-    table = log.between(LEFT_OUT, log.steps)
-    if table is None:
-        return log
-    return log.without(table)
-
-
-def _table(attempt: Attempt) -> JobSteps | None:
-    log = _settled(attempt.log)
-    return None if log is None else log.table
 
 
 def _per_rank(attempt: Attempt, table: JobSteps) -> list[WatchedRank]:

@@ -141,7 +141,8 @@ def judge_job(log: StepLog, *, on_device: bool = False) -> JobVerdict:
         changes = _changes(table, log)
         later = _of_stretches(findings, changes, log, on_device=on_device)
         findings = [item for item in findings if not _is_one_change(item, later)] + later
-    if table.waits_by is not WaitsBy.NOTHING:
+    signals = _signals(table, log, on_device=on_device)
+    if table.waits_by is not WaitsBy.NOTHING and not signals.staged:
         late = late_rank(table, log.ranks, [one.finding for one in findings], whole.abstentions)
         findings += [JobFinding(late)] if late is not None else []
     findings.sort(key=lambda item: -item.finding.cost_percent)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psutil
 import pytest
 import torch
@@ -24,9 +26,12 @@ def test_memory_of_the_device_is_that_of_torchs_allocator(monkeypatch: pytest.Mo
     counts = {"current": 5, "peak": 9}
     found = {"allocated_bytes": {"all": counts}, "reserved_bytes": {"all": {"current": 6}}}
     asked: list[int] = []
-    monkeypatch.setattr(
-        torch.cuda, "memory_stats_as_nested_dict", lambda index: asked.append(index) or found
-    )
+
+    def stats(index: int) -> dict[str, dict[str, dict[str, int]]]:
+        asked.append(index)
+        return found
+
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", stats)
     readings = MemoryReadings()
     readings.device = 3
     readings.read()
@@ -49,14 +54,14 @@ def test_an_allocator_that_does_not_count_has_no_memory(monkeypatch: pytest.Monk
 def test_a_device_that_is_not_used_stays_so() -> None:
     assert facts.cuda_index() is None
     assert facts.of_cuda(None) == {}
-    assert not torch.cuda.is_initialized()
+    assert not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
 
 
 def test_where_the_kernel_says_nothing_memory_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> bytes:
         raise OSError
 
-    monkeypatch.setattr(memory.Path, "read_bytes", fail)
+    monkeypatch.setattr(Path, "read_bytes", fail)
     readings = MemoryReadings()
     readings.read()
     assert readings.take()[1] == memory.NONE

@@ -58,6 +58,11 @@ def test_a_group_that_is_made_after_the_first_step_is_no_part_of_the_start() -> 
     assert _start(points) == {"imports": 5.0, "first_step": 55.0}
 
 
+def test_a_collective_after_the_first_step_ends_no_part_of_the_start() -> None:
+    points = StartPoints(100 * S, 160 * S, _points(group=110, grouped=120), first_call=170 * S)
+    assert _start(points) == {"before_group": 10.0, "group": 10.0, "first_step": 40.0}
+
+
 def test_points_of_a_process_that_forked_it_leave_no_part() -> None:
     points = StartPoints(100 * S, 160 * S, _points(imported=90, group=110, grouped=120))
     assert _start(points) == {"before_group": 10.0, "group": 10.0, "first_step": 40.0}

@@ -66,7 +66,9 @@ def rank_start(rank: int, points: StartPoints) -> RankStart:
     group, grouped = noted.group_ns, noted.grouped_ns
     if group is None or grouped is None or group >= end:
         group = grouped = None
-    first_call = points.first_call if grouped is not None else None
+    first_call = points.first_call
+    if grouped is None or first_call is None or first_call >= end:
+        first_call = None  # no collective of the start
     ends = {
         "imports": noted.imported_ns,
         "before_group": group,
@@ -95,10 +97,8 @@ def _spans(pairs: Sequence[tuple[int, int]]) -> IntervalSet:
 
 def differs(starts: Sequence[RankStart]) -> bool:
     """Whether ranks take different times for a part of their start."""
-    return any(
-        max(one.part(name) for one in starts) - min(one.part(name) for one in starts) > LEAST_LATE
-        for name in PARTS
-    )
+    parts = [[one.part(name) for one in starts] for name in PARTS] if starts else []
+    return any(max(seconds) - min(seconds) > LEAST_LATE for seconds in parts)
 
 
 def slow_start(starts: Sequence[RankStart]) -> Finding | None:

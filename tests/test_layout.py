@@ -38,6 +38,7 @@ TESTED_BY: dict[str, str] = {
     "features/watch/hang/verdict.py": "features/watch/hang/test_explain.py",
     "features/watch/hang/without_recorder.py": "features/watch/hang/test_explain.py",
     "features/watch/analysis/signals.py": "features/watch/analysis/test_verdict.py",
+    "features/watch/blocks.py": "features/watch/test_document.py",
     "features/watch/job/notes.py": "features/watch/job/test_attempts.py",
     "features/watch/job/segments.py": "features/watch/job/test_stream.py",
     "launch/environment.py": "launch/test_torchrun.py",

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from torchscale.features.watch.first_screen import places
-from torchscale.features.watch.text import headline, time_rows
+from torchscale.features.watch.analysis.startup import differs
+from torchscale.features.watch.first_screen import places, span_text
+from torchscale.features.watch.text import cost_of_a_step, headline, time_rows
 from torchscale.report.document import Block, Details, Paragraph
 from torchscale.report.table import Column, Table
 from torchscale.report.text.findings import confidence_text, not_judged
 from torchscale.report.values import TableValue, shortened
 from torchscale.schema.watch.report import WatchFinding, WatchReport
-from torchscale.util.units import format_percent
+from torchscale.schema.watch.start import PARTS
+from torchscale.util.units import format_seconds
+
+_LONG_START = 20.0
+"""Seconds of a start from which its parts are shown: torch, its imports and a process group take less
+on a disk that is near."""
+_SHOWN = 0.05
+"""Seconds of a part on any rank from which it has a column."""
 
 
 def watched_blocks(label: str, report: WatchReport) -> list[Block]:
@@ -33,6 +41,9 @@ def watched_blocks(label: str, report: WatchReport) -> list[Block]:
         blocks.append(Table(f"What limits it over time: {label}", columns, rows))
     if report.time.total:
         blocks.append(wall_time_table(f"Where the wall time went: {label}", report))
+    startup = startup_table(report)
+    if startup is not None:
+        blocks.append(startup)
     if report.abstentions:
         reasons = Paragraph(f"{not_judged(report.abstentions)}.")
         blocks.append(Details("What was not judged, and why", (reasons,)))
@@ -47,15 +58,38 @@ def wall_time_table(caption: str, report: WatchReport) -> Table:
     return Table(caption, tuple(columns), rows)
 
 
+def startup_table(report: WatchReport) -> Table | None:
+    """Where the start of each rank went; ``None`` of starts that are short and alike."""
+    starts = report.startup
+    is_long = any(one.total > _LONG_START for one in starts)
+    if not is_long and not differs(starts):
+        return None
+    shown = [name for name in PARTS if any(one.part(name) >= _SHOWN for one in starts)]
+    headings = ("rank", *(PARTS[name] for name in shown), "all")
+    rows = tuple(
+        (
+            TableValue(str(one.rank), one.rank),
+            *(_seconds(one.part(name)) for name in shown),
+            _seconds(one.total),
+        )
+        for one in starts
+    )
+    return Table("Start-up by rank", tuple(Column(name, True) for name in headings), rows)
+
+
+def _seconds(value: float) -> TableValue:
+    return TableValue(format_seconds(value, 2), value)
+
+
 def _row(item: WatchFinding) -> tuple[TableValue, ...]:
     finding = item.finding
     rank = "" if finding.rank is None else str(finding.rank)
     seen = f"{finding.summary}. Evidence: {'; '.join(finding.evidence)}."
     return (
-        TableValue(item.span or "the whole job", item.first_step or 0),
+        TableValue(span_text(item), item.first_step or 0),
         TableValue(finding.kind.label),
         TableValue(rank, finding.rank),
-        TableValue(format_percent(finding.cost_percent / 100), finding.cost_percent),
+        TableValue(cost_of_a_step(finding), finding.cost_percent),
         TableValue(shortened(seen if finding.evidence else finding.summary)),
         TableValue(shortened(", ".join(places(item)))),
         TableValue(confidence_text(finding)),

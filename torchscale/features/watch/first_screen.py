@@ -5,13 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchscale.features.watch.job.measured_job import LEFT_OUT
-from torchscale.features.watch.text import goodput_text, headline, job_name, time_rows
+from torchscale.features.watch.text import (
+    cost_of_a_step,
+    goodput_text,
+    headline,
+    job_name,
+    time_rows,
+)
 from torchscale.report.charts import AnyChart
 from torchscale.report.document import Failure, Headline, LostTime, Overview, QuestionAnswer
 from torchscale.report.text.findings import confidence_text, finding_title
 from torchscale.report.values import Tone, shortened
+from torchscale.schema.profiles.finding import FindingKind
 from torchscale.schema.watch.report import JobState, WatchFinding, WatchReport
-from torchscale.util.units import format_percent, format_seconds
+from torchscale.util.units import format_seconds
 from torchscale.util.words import listed, plural, sentence
 
 _TONES = {JobState.DONE: Tone.GOOD, JobState.FAILED: Tone.BAD, JobState.LOST: Tone.CAUTION}
@@ -36,7 +43,7 @@ def job_overview(report: WatchReport, chart: AnyChart | None = None) -> Overview
         headline=job_headline(report),
         statuses=tuple(row for row in rows if row is not None),
         chart=chart,
-        causes=tuple(map(_cause, report.findings[:_MOST_CAUSES])),
+        causes=tuple(_cause(report, item) for item in report.findings[:_MOST_CAUSES]),
         failures=_failures(report),
     )
 
@@ -88,7 +95,7 @@ def _limited(report: WatchReport) -> QuestionAnswer | None:
             return None
         return QuestionAnswer("Limited by?", "nothing found", "no rule found a bottleneck")
     first, *others = report.findings
-    parts = [cost_text(first), f"confidence {confidence_text(first.finding)}", *places(first)[:1]]
+    parts = [_cost(first), f"confidence {confidence_text(first.finding)}", *places(first)[:1]]
     if others:
         parts.append(f"then {listed([_limit(item) for item in others[: _MOST_CAUSES - 1]])}")
     text = shortened("; ".join(filter(None, parts)))
@@ -110,26 +117,34 @@ def _hang(report: WatchReport) -> QuestionAnswer | None:
     return QuestionAnswer("Hung?", "yes", shortened(report.autopsy.summary), Tone.BAD, "watched")
 
 
-def _cause(item: WatchFinding) -> LostTime:
+def _cause(report: WatchReport, item: WatchFinding) -> LostTime:
     finding = item.finding
-    seen = [f"{sentence(finding.summary).removesuffix('.')}."]
+    seen = [sentence(f"{span_text(item)}: {finding.summary.removesuffix('.')}")]
     where = places(item)
     if where:
         seen.append(f"Where: {', '.join(where)}.")
     seen.append(f"Confidence: {confidence_text(finding)}.")
     return LostTime(
         title=finding_title(finding),
-        cost=cost_text(item),
-        cells=item.span or "the whole job",
+        cost=_cost(item),
+        cells=job_name(report),
         text=shortened(" ".join(seen)),
         advice=shortened(sentence(finding.advice)),
     )
 
 
-def cost_text(item: WatchFinding) -> str:
-    """``up to 58.6 % of a step``; empty where it costs nothing that is known."""
-    share = item.finding.cost_percent / 100
-    return f"up to {format_percent(share)} of a step" if share else ""
+def _cost(item: WatchFinding) -> str:
+    """``up to 58.6 % of a step``; empty where it costs nothing of steps that is known."""
+    share = cost_of_a_step(item.finding)
+    return f"up to {share} of a step" if share else ""
+
+
+def span_text(item: WatchFinding) -> str:
+    """``since step 600``, ``the whole job``."""
+    whole = "the whole job"
+    if item.finding.kind is FindingKind.SLOW_START:
+        whole = "the start"
+    return item.span or whole
 
 
 def places(item: WatchFinding) -> list[str]:

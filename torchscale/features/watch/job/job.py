@@ -8,11 +8,12 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
-from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
+from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.analysis.training.cell_diagnosis import with_doubts
 from torchscale.analysis.training.flags import doubts
 from torchscale.errors import TorchscaleError
 from torchscale.features.watch.analysis.goodput import with_price
+from torchscale.features.watch.analysis.startup import slow_start
 from torchscale.features.watch.analysis.verdict import JobVerdict, judge_job
 from torchscale.features.watch.hang.watched_job import job_autopsy
 from torchscale.features.watch.job.attempt_log import AttemptLog
@@ -20,14 +21,14 @@ from torchscale.features.watch.job.attempts import Attempt
 from torchscale.features.watch.job.finding_places import with_places
 from torchscale.features.watch.job.follow import JobFollower
 from torchscale.features.watch.job.host_load import HostLoadSamples
-from torchscale.features.watch.job.measured_job import measured_job, settled
+from torchscale.features.watch.job.measured_job import measured_job, rank_means, settled
 from torchscale.features.watch.job.notes import notes_on_ranks
 from torchscale.features.watch.job.rank_folders import failures, rank_folders
 from torchscale.features.watch.job.runs import Past
 from torchscale.features.watch.job.stream import RankStream
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.watch.attempt import CommandRun
-from torchscale.schema.watch.report import JobState, WatchedRank, WatchReport
+from torchscale.schema.watch.report import JobState, WatchFinding, WatchReport
 from torchscale.util.redaction import note_arguments, redact_arguments
 from torchscale.util.text import shown_bytes
 from torchscale.version import __version__
@@ -241,6 +242,8 @@ class WatchedJob:
         findings = tuple(with_places(item, attempt, table) for item in self.verdict.findings)
         edges = {edge for item in findings for edge in (item.first_step, item.last_step)}
         steps = max(1, attempt.follower.steps)
+        startup = attempt.startup
+        slow = slow_start(startup)
         judged = report.model_copy(
             update={
                 "world_size": facts.world_size,
@@ -250,13 +253,17 @@ class WatchedJob:
                 "waits_by": table.waits_by.value,
                 "left_out_steps": table.first,
                 "step_seconds": measured.step_seconds,
-                "findings": tuple(
-                    item.model_copy(update={"finding": with_doubts(item.finding, found)})
-                    for item in findings
+                "findings": (
+                    *(
+                        item.model_copy(update={"finding": with_doubts(item.finding, found)})
+                        for item in findings
+                    ),
+                    *([] if slow is None else [WatchFinding(finding=slow)]),
                 ),
                 "abstentions": self.verdict.abstentions,
                 "changes": tuple(step for step in self.verdict.changes if step in edges),
-                "per_rank": tuple(_per_rank(attempt, table)),
+                "per_rank": tuple(rank_means(attempt, table)),
+                "startup": startup,
                 "collector_share": attempt.collector / max(steps * float(table.wall.mean()), 1e-9),
             }
         )
@@ -268,31 +275,3 @@ class WatchedJob:
         last = self._attempts[-1].follower
         has_steps, is_over = self._judged is not None, self._log.is_over
         return notes + notes_on_ranks(last, has_steps=has_steps, is_over=is_over)
-
-
-def _per_rank(attempt: Attempt, table: JobSteps) -> list[WatchedRank]:
-    blame = table.blame.sum(axis=1)
-    shares = blame / max(float(blame.sum()), 1e-12)
-    by_lengths = table.waits_by is WaitsBy.LENGTHS
-    own = table.calm - table.data if by_lengths else table.own
-    knows_waits = table.waits_by is not WaitsBy.NOTHING
-    knows_transfers = knows_waits and not by_lengths
-    return [
-        WatchedRank(
-            rank=rank,
-            host=stream.facts.host,
-            pid=stream.facts.pid,
-            own_seconds=max(0.0, float(own[row].mean())),
-            data_seconds=float(table.data[row].mean()),
-            wait_seconds=float(table.wait[row].mean()) if knows_waits else None,
-            transfer_seconds=float(table.transfer[row].mean()) if knows_transfers else None,
-            bubble_seconds=float(table.bubble[row].mean()),
-            blame=float(shares[row]) if knows_waits else None,
-            cpu_seconds=stream.use.cpu_seconds,
-            peak_memory_bytes=stream.use.peak_memory_bytes,
-            lost_calls=stream.use.lost_calls,
-            recorders=stream.use.recorders,
-            problem=stream.facts.problem,
-        )
-        for row, (rank, stream) in enumerate(attempt.follower.streams.items())
-    ]

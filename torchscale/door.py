@@ -45,6 +45,9 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "first screens": {
             "watch": "features.watch.first_screen",
         },
+        "figures of jobs": {
+            "watch": "features.watch.document:watched_figures",
+        },
         "folders": {
             "analysis.json": "features.trace.report:listed_recording",
             "watch.json": "features.watch.listed:listed_job",

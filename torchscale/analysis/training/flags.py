@@ -217,12 +217,13 @@ def _unpinned_share(loads: Sequence[HostLoad]) -> float:
 
 
 def _share_devices(ranks: Sequence[RankRecord]) -> bool:
-    """Two ranks on one GPU, or more threads than cores on a host."""
+    """Two ranks on one GPU, or more threads than cores on a host, where those are known."""
     devices = [(rank.hostname, rank.device.index) for rank in ranks if rank.device.kind != "cpu"]
     if devices:
         return len(set(devices)) < len(devices)
     for here in ranks_by_host(ranks):
-        if sum(rank.threads for rank in here) > len({cpu for rank in here for cpu in rank.cpus}):
+        cores = {cpu for rank in here for cpu in rank.cpus}
+        if cores and sum(rank.threads for rank in here) > len(cores):
             return True
     return False
 

@@ -8,8 +8,9 @@ from torchscale.features.watch.job.measured_job import LEFT_OUT
 from torchscale.features.watch.text import (
     cost_of_a_step,
     goodput_text,
-    headline,
     job_name,
+    limit_text,
+    summary_line,
     time_rows,
 )
 from torchscale.report.charts import AnyChart
@@ -32,8 +33,7 @@ def job_headline(report: WatchReport) -> Headline:
     """``train.py: 1,200 steps on 2 ranks in 1 min, 40.1 ms a step, goodput 83.1 %; straggler: rank 1,
     since step 600.``"""
     ended = "" if report.state in (JobState.DONE, JobState.RUNNING) else f" ({_ended(report)})"
-    limited = f"; {_limit(report.findings[0])}" if report.findings else ""
-    return Headline(shortened(f"{job_name(report)}{ended}: {headline(report)}{limited}."))
+    return Headline(shortened(f"{job_name(report)}{ended}: {summary_line(report)}."))
 
 
 def job_overview(report: WatchReport, chart: AnyChart | None = None) -> Overview:
@@ -53,12 +53,6 @@ def _ended(report: WatchReport) -> str:
     if report.state is JobState.FAILED:
         return f"failed: exit code {report.exit_code}"
     return str(report.state.value)
-
-
-def _limit(item: WatchFinding) -> str:
-    """``straggler: rank 1, since step 600``."""
-    title = finding_title(item.finding)
-    return ", ".join(filter(None, (f"{title[0].lower()}{title[1:]}", item.span)))
 
 
 def _state(report: WatchReport) -> QuestionAnswer:
@@ -97,9 +91,9 @@ def _limited(report: WatchReport) -> QuestionAnswer | None:
     first, *others = report.findings
     parts = [_cost(first), f"confidence {confidence_text(first.finding)}", *places(first)[:1]]
     if others:
-        parts.append(f"then {listed([_limit(item) for item in others[: _MOST_CAUSES - 1]])}")
+        parts.append(f"then {listed([limit_text(item) for item in others[: _MOST_CAUSES - 1]])}")
     text = shortened("; ".join(filter(None, parts)))
-    return QuestionAnswer("Limited by?", _limit(first), text, Tone.CAUTION, "watched")
+    return QuestionAnswer("Limited by?", limit_text(first), text, Tone.CAUTION, "watched")
 
 
 def _goodput(report: WatchReport) -> QuestionAnswer | None:

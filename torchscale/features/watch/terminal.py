@@ -12,10 +12,10 @@ from torchscale.features.watch.hang.terminal import indented_evidence
 from torchscale.features.watch.text import cost_of_a_step, format_dollars, headline
 from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document
-from torchscale.report.text.findings import confidence_text, not_judged
+from torchscale.report.text.findings import not_judged
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 from torchscale.util.units import format_seconds
-from torchscale.util.words import plural
+from torchscale.util.words import in_brackets, plural
 
 
 def print_watch(report: WatchReport, console: Console) -> None:
@@ -58,7 +58,7 @@ def finding_lines(number: int, item: WatchFinding) -> list[str]:
     costs = f"; costs up to {share} of a step{money}" if share else ""
     lines = [
         f"  {number}. {finding.kind.label}{span}: {finding.summary}{costs} "
-        f"(confidence: {confidence_text(finding)})"
+        f"({finding.confidence.value} confidence{in_brackets(', '.join(finding.doubts))})"
     ]
     lines += [f"     evidence: {text}" for text in finding.evidence]
     if item.collective:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from torchscale.report.text.findings import finding_title
 from torchscale.schema.profiles.finding import Finding, FindingKind
-from torchscale.schema.watch.report import JobTime, WatchReport
+from torchscale.schema.watch.report import JobTime, WatchFinding, WatchReport
 from torchscale.util.text import program_name
 from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
 from torchscale.util.words import plural
@@ -43,6 +44,18 @@ def headline(report: WatchReport) -> str:
     ranks = plural(report.world_size, "rank")
     step = format_seconds(report.step_seconds)
     return f"{report.steps:,} steps on {ranks} in {lasted}, {step} a step, goodput {share}"
+
+
+def limit_text(item: WatchFinding) -> str:
+    """``straggler: rank 1, since step 600``."""
+    title = finding_title(item.finding)
+    return ", ".join(filter(None, (f"{title[0].lower()}{title[1:]}", item.span)))
+
+
+def summary_line(report: WatchReport) -> str:
+    """``12,400 steps on 4 ranks …; straggler: rank 1, since step 600``: what was costliest, if
+    anything was found."""
+    return "; ".join([headline(report), *map(limit_text, report.findings[:1])])
 
 
 def goodput_text(report: WatchReport) -> str:

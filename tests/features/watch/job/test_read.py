@@ -11,9 +11,9 @@ import pytest
 from torchscale.errors import StoreError
 from torchscale.features.watch.job.liveness import RUNS, SILENT_SECONDS, this_run
 from torchscale.features.watch.job.read import read_watch
-from torchscale.store.cell_files import WATCH_REPORT
 from torchscale.schema.watch.attempt import CommandRun, JobRuns
 from torchscale.schema.watch.report import JobState, WatchReport
+from torchscale.store.cell_files import WATCH_REPORT
 
 
 def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_run_that_noted_its_end_and_could_not_write_its_result_is_lost(tmp_pat
     assert read_watch(_written(tmp_path, ended)).state is JobState.LOST
 
 
-@pytest.mark.parametrize("changes", [{"state": JobState.ENDED}, {"exit_code": 0}])
+@pytest.mark.parametrize("changes", [{"state": JobState.DONE}, {"state": JobState.FAILED}])
 def test_a_job_with_a_result_has_ended_whatever_became_of_its_command(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:

@@ -11,7 +11,9 @@ from torchscale.analysis.summary.run import summarize
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.job.watched_run import write_run
 from torchscale.features.watch.section import watched_section
+from torchscale.report.build import build_document
 from torchscale.report.document import Paragraph
+from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.table import Table
 from torchscale.store.cell_files import WATCH_REPORT
 from torchscale.store.run_folder import load_run
@@ -51,3 +53,19 @@ def test_a_run_that_nobody_watched_has_no_such_section(tmp_path: Path) -> None:
     write_run(tmp_path, watched, watched.report(_STARTED + 60, 0), environment())
 
     assert watched_section(summarize(load_run(tmp_path))).blocks == ()
+
+
+def test_of_a_job_the_method_says_what_was_done_alone(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 200))
+    watched = WatchedJob(tmp_path, _COMMAND, _STARTED)
+    watched.advance()
+    report = watched.report(_STARTED + 60, 0)
+    atomic_write_model(tmp_path / WATCH_REPORT, report)
+    write_run(tmp_path, watched, report, environment())
+    text = render_markdown(build_document(summarize(load_run(tmp_path))))
+
+    method = text.partition("## Method")[2]
+    assert "The mean step is over all steps but the first 10" in method
+    for word in ("bit by bit", "Unsynchronized", "Warm-up", "Measurement:", "reset", "target"):
+        assert word not in method.partition("## How to")[0]
+    assert "benchmark.repeats" not in text

@@ -94,7 +94,7 @@ def _of_job(summary: RunSummary) -> list[str]:
             any(cell.launches > 1 for cell in summary.cells),
             "Each attempt is a launch; the mean step and the findings are those of the last one.",
         ),
-        "Load of the host was read twice a second: where other processes took more than a tenth of "
+        "Load of the host was read every two seconds: where other processes took more than a tenth of "
         "the cores, confidence in findings is low.",
     ]
 

@@ -126,8 +126,8 @@ def digest_signals(
             "wait": by_batch(waits.wait),
             "transfer": by_batch(waits.transfer[None, :])[0],
             "blame": tuple(float(share) for share in waits.blame / max(waits.blame.sum(), 1e-12)),
-            "exposed_p50": float(np.quantile(waits.exposed, 0.5)),
-            "exposed_p95": float(np.quantile(waits.exposed, 0.95)),
+            "exposed_p50": float(np.quantile(waits.transfer, 0.5)),
+            "exposed_p95": float(np.quantile(waits.transfer, 0.95)),
             "windows": _windows(ranks, *_with_equal_load(ranks, compute, lengths)),
         }
     )
@@ -141,13 +141,11 @@ class _Waits:
         wait: Waiting for ranks that came later, by rank and step.
         transfer: Transfer once all ranks had come, by step.
         blame: The others' waiting for each rank, by rank.
-        exposed: Waiting and transfer, mean over ranks, by step.
     """
 
     wait: Matrix
     transfer: SignalSeries
     blame: SignalSeries
-    exposed: SignalSeries
 
 
 def _own_waits(ranks: Sequence[Sequence[StepSample]]) -> _Waits | None:
@@ -159,8 +157,7 @@ def _own_waits(ranks: Sequence[Sequence[StepSample]]) -> _Waits | None:
         np.array([getattr(step, name) or 0.0 for step in own]).reshape(len(ranks), -1)
         for name in ("wait", "transfer", "blame")
     )
-    exposed = (wait + transfer).mean(axis=0)
-    return _Waits(wait, transfer.mean(axis=0), blame.sum(axis=1), exposed)
+    return _Waits(wait, transfer.mean(axis=0), blame.sum(axis=1))
 
 
 def _waits(ranks: Sequence[Sequence[StepSample]], paired: PairedWaits | None) -> _Waits:
@@ -180,8 +177,7 @@ def _waits(ranks: Sequence[Sequence[StepSample]], paired: PairedWaits | None) ->
         wait += parts.wait
         transfer += parts.transfer.mean(axis=0)
         blame += parts.blame
-    exposed = np.sum(list(exchanges.values()), axis=0).mean(axis=0)
-    return _Waits(wait, transfer, blame.sum(axis=1), exposed)
+    return _Waits(wait, transfer, blame.sum(axis=1))
 
 
 def _by_least(synchronization: Matrix) -> PairedWaits:

@@ -123,7 +123,7 @@ class SignalDigest(Frozen):
         transfer: Per batch: exposed sync of the step's last rank.
         blame: Per rank: share of all waiting for which it was the last to arrive; sums to 1, or all
             0.
-        exposed_p50, exposed_p95: Quantiles of the mean over ranks, over steps.
+        exposed_p50, exposed_p95: Quantiles of ``transfer`` over single steps.
         long_steps: Per rank: steps over 1.5 times its median, where they are rare.
         long_step_seconds: What they exceed the median by, per step, for the rank with most.
         long_step_seconds_by_rank: The same for each rank; ``None`` in older records.

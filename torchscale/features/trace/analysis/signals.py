@@ -107,7 +107,7 @@ def _group_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool
             transfer=(exposed - wait).clip(0).mean(axis=0),
         )
     if steps.count >= MIN_COMPARED and len(ranks) > 1:
-        mean_exposed = exposed.mean(axis=0)
+        mean_exposed = exposed.mean(axis=0) if signals.transfer is None else signals.transfer
         signals = replace(
             signals,
             exposed_p50=float(np.quantile(mean_exposed, 0.5)),

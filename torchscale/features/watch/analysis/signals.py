@@ -107,7 +107,7 @@ def job_signals(
         return signals  # how much of the transfers compute hides is not known
     signals = replace(signals, transfer=by_batch(steps.transfer).mean(axis=0))
     if len(steps) >= MIN_COMPARED:
-        exposed = (steps.wait + steps.transfer).mean(axis=0)
+        exposed = steps.transfer.mean(axis=0)
         signals = replace(
             signals,
             exposed_p50=float(np.quantile(exposed, 0.5)),

@@ -20,6 +20,8 @@ from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Signals
 from torchscale.analysis.diagnosis.spells import Spells, slow_spells
 from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
 from torchscale.analysis.stats.change_points import NoisySeries, change_points
+from torchscale.features.watch.analysis.late_rank import late_rank
+from torchscale.features.watch.analysis.periodic import periodic_findings
 from torchscale.features.watch.analysis.signals import block_medians, job_signals
 from torchscale.features.watch.analysis.step_log import LongStep, StepLog
 from torchscale.schema.profiles.finding import (
@@ -71,6 +73,9 @@ _RANK_KINDS = (
     FindingKind.INTERMITTENT_STRAGGLER,
     FindingKind.UNEVEN_STAGES,
 )
+_SLOW_STEPS = (*_RANK_KINDS, FindingKind.PAUSES)
+_FOLLOWING = (FindingKind.PAUSES, FindingKind.SYNC_VARIANCE, FindingKind.LOAD_IMBALANCE)
+"""What a rank, or all, that are slow in some steps make look unsteady."""
 _OF_STRETCHES = (FindingKind.STRAGGLER, FindingKind.INPUT_PIPELINE, FindingKind.UNEVEN_STAGES)
 """What has a beginning: what comes and goes is of the whole job."""
 
@@ -82,11 +87,13 @@ class JobFinding:
     Attributes:
         finding: What limits the job there; its costs are shares of a step there.
         first, last: Steps; ``None`` for the job's first and its last.
+        slow: Which of its steps are long, where that is known: by step, from step 0 on.
     """
 
     finding: Finding
     first: int | None = None
     last: int | None = None
+    slow: NDArray[np.bool_] | None = None
 
     @property
     def span(self) -> str:
@@ -122,6 +129,7 @@ def judge_job(log: StepLog, *, on_device: bool = False) -> JobVerdict:
     whole = _diagnose(table, log, on_device=on_device)
     findings = [JobFinding(finding) for finding in whole.findings]
     findings += [JobFinding(finding) for finding in _labelled_pauses(table, log)]
+    findings = _with_periodic(findings, log, on_device=on_device)
     growing = None
     if table.waits_by is not WaitsBy.NOTHING:
         growing = _growing(table, log)
@@ -133,10 +141,36 @@ def judge_job(log: StepLog, *, on_device: bool = False) -> JobVerdict:
         changes = _changes(table, log)
         later = _of_stretches(findings, changes, log, on_device=on_device)
         findings = [item for item in findings if not _is_one_change(item, later)] + later
+    signals = _signals(table, log, on_device=on_device)
+    if table.waits_by is not WaitsBy.NOTHING and not signals.staged:
+        late = late_rank(table, log.ranks, [one.finding for one in findings], whole.abstentions)
+        findings += [JobFinding(late)] if late is not None else []
     findings.sort(key=lambda item: -item.finding.cost_percent)
     found = {item.finding.kind for item in findings}
     left = tuple(item for item in whole.abstentions if item.kind not in found)
     return JobVerdict(tuple(findings), left, changes)
+
+
+def _with_periodic(
+    findings: Sequence[JobFinding], log: StepLog, *, on_device: bool
+) -> list[JobFinding]:
+    """With what comes back every so many steps, and without what that explains."""
+    table = log.table
+    recent = None if table is None else log.recent(table.first)
+    if recent is None:
+        return list(findings)
+    left, found = list(findings), []
+    for item in periodic_findings(recent, log.ranks, on_device=on_device):
+        left = [other for other in left if not _explains(item.finding, other.finding)]
+        found.append(JobFinding(item.finding, item.first, None, item.slow))
+    return [*left, *found]
+
+
+def _explains(periodic: Finding, other: Finding) -> bool:
+    """Whether a finding is the same thing as one with a period, or follows from it."""
+    is_same = other.rank == periodic.rank and other.kind in _SLOW_STEPS
+    follows = other.rank is None and other.kind in _FOLLOWING
+    return (is_same or follows) and (periodic.cost_seconds >= EXPLAINED_SHARE * other.cost_seconds)
 
 
 def _diagnose(table: JobSteps, log: StepLog, *, on_device: bool) -> Diagnosis:

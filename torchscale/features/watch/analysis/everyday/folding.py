@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torchscale.analysis.diagnosis.shared import COST_FLOOR, EXPLAINED_SHARE
-from torchscale.analysis.exchanges.steps import JobSteps
-from torchscale.features.watch.analysis.everyday.turns import late_turns
+from torchscale.features.watch.analysis.everyday.turns import are_late_in_turn
 from torchscale.features.watch.analysis.everyday.watched import Cause, Series, WatchedSteps
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
@@ -136,13 +135,9 @@ def _long_steps_of(watched: WatchedSteps, row: int) -> Series:
 
 def _holds(finding: Finding, watched: WatchedSteps, explained: Series) -> bool:
     """Whether ranks that are said to take turns do; where their own time is not known, they may."""
-    if finding.kind is not K.LOAD_IMBALANCE or not _knows_own(watched.table):
+    if finding.kind is not K.LOAD_IMBALANCE:
         return True
-    return late_turns(watched.table, explained).are_taken
-
-
-def _knows_own(table: JobSteps) -> bool:
-    return bool(table.wait.any())
+    return are_late_in_turn(watched, explained)
 
 
 def _explaining(

@@ -2,65 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from torchscale.analysis.diagnosis.shared import medians_of_others
+from torchscale.analysis.diagnosis.rules_ranks import take_turns
+from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE, medians_of_others
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED
 from torchscale.analysis.exchanges.steps import JobSteps
-from torchscale.features.watch.analysis.everyday.watched import Marks, Series
-
-_EVEN_SHARE = 0.5
-"""Of an even share of the late steps that a second rank must have."""
-_SOLE_SHARE = 0.75
-"""Share of the late time beyond which a single rank is late, as for slow spells."""
-_OWN_SHARE = 0.5
-"""Of what ranks wait in a step, that the late rank must be longer by itself than the others."""
+from torchscale.features.watch.analysis.everyday.watched import Series, WatchedSteps
 
 
-@dataclass(frozen=True)
-class Turns:
-    """How late steps are shared out.
-
-    Attributes:
-        shares: Of each rank, of the time of all late steps.
-        steps: Late steps that a rank's own time explains.
-        seconds: Seconds a step that ranks wait in them.
-    """
-
-    shares: tuple[float, ...]
-    steps: int
-    seconds: float
-
-    @property
-    def are_taken(self) -> bool:
-        """Whether at least two ranks are late in turn."""
-        ordered = sorted(self.shares, reverse=True)
-        if len(ordered) < 2 or self.steps < MIN_COMPARED:
-            return False
-        return ordered[0] <= _SOLE_SHARE and ordered[1] >= _EVEN_SHARE / len(ordered)
-
-
-def late_turns(table: JobSteps, explained: Series) -> Turns:
-    """Which rank is late in each step that is waited in, by its own time.
+def are_late_in_turn(watched: WatchedSteps, explained: Series) -> bool:
+    """Whether at least two ranks are late, each by its own time, in steps that nothing else
+    explains.
 
     Args:
-        table: Steps of several ranks.
-        explained: Seconds by column that other causes explain: such steps are left out.
+        watched: A job of several ranks.
+        explained: Seconds by column that other causes explain.
     """
-    own = table.busy
-    beyond = own - medians_of_others(own)
-    # A rank that is always longer is slow, and takes no turns.
-    beyond = beyond - np.median(beyond, axis=1, keepdims=True)
-    late = beyond.argmax(axis=0)
-    longer = beyond.max(axis=0)
-    waited = table.wait.mean(axis=0)
-    typical = float(np.median(waited))
-    is_late: Marks = (waited > 0) & (waited >= typical) & (longer >= _OWN_SHARE * waited)
-    is_late &= explained < _OWN_SHARE * waited
+    steps = watched.log.recent(watched.first)
+    if steps is None:
+        return True
+    by_step = watched.by_step(explained)[steps.first : steps.first + len(steps)]
+    known = np.zeros(len(steps))
+    known[: len(by_step)] = by_step * watched.log.per_column
+    return _late(steps, known)
+
+
+def _late(steps: JobSteps, known: Series) -> bool:
+    """The same, of single steps."""
+    beyond = steps.busy - medians_of_others(steps.busy)
+    waited = steps.wait.mean(axis=0)
+    is_late = (waited > 0) & (beyond.max(axis=0) >= EXPLAINED_SHARE * waited)
+    is_late &= known < EXPLAINED_SHARE * waited
+    if is_late.sum() < MIN_COMPARED:
+        return False
     seconds = np.where(is_late, waited, 0.0)
-    by_rank = np.bincount(late, seconds, minlength=len(own))
-    total = float(by_rank.sum())
-    shares = by_rank / total if total > 0 else by_rank
-    return Turns(tuple(shares.tolist()), int(is_late.sum()), total / len(table))
+    return take_turns(np.bincount(beyond.argmax(axis=0), seconds, minlength=len(beyond)))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
 from torchscale.features.watch.analysis.everyday.interruptions import (
     Interruptions,
     find_interruptions,
 )
 from torchscale.features.watch.analysis.everyday.lines import slow_lines
-from torchscale.features.watch.analysis.everyday.watched import Cause, WatchedSteps, finding_of
+from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 from torchscale.schema.watch.attempt import CheckpointCall
 from torchscale.util.units import format_byte_rate, format_bytes, format_seconds

@@ -18,7 +18,8 @@ _NUMBER = re.compile(r"^\d+/\d+: ")
 """The compilation whose guard failed."""
 _COMMENT = re.compile(r"\s+#\s.*$")
 """The program's line, which torch writes behind the expression."""
-_VALUES = re.compile(r"(expected|actual) \S+?(?=[,\s]|$)|(?<=[=!<>]= )-?\d[\d.]*")
+_EXPECTED = re.compile(r"\.? expected .*$")
+_VALUE = re.compile(r"(?<=[=!<>]= )-?\d[\d.]*")
 """What differs from time to time in reasons that are one."""
 
 _LIMIT = (
@@ -78,8 +79,7 @@ def short_reason(reason: str) -> str:
     """``tensor 'x' size mismatch at index 0``: the guard, without what differs from time to
     time."""
     text = _COMMENT.sub("", _NUMBER.sub("", reason)).strip()
-    text = _VALUES.sub("…", text)
-    text = re.sub(r"\.? (…,? ?)+$", "", text).rstrip(" .,")
+    text = _VALUE.sub("…", _EXPECTED.sub("", text))
     return text if len(text) <= _MAX_REASON else f"{text[: _MAX_REASON - 1]}…"
 
 

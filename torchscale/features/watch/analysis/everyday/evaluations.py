@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
 from torchscale.features.watch.analysis.everyday.interruptions import find_interruptions
 from torchscale.features.watch.analysis.everyday.lines import slow_lines
-from torchscale.features.watch.analysis.everyday.watched import Cause, WatchedSteps, finding_of
+from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 from torchscale.util.units import format_seconds
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from torchscale.features.watch.analysis.everyday.cause import Cause
 from torchscale.features.watch.analysis.everyday.checkpoints import find_checkpoints
 from torchscale.features.watch.analysis.everyday.evaluations import find_evaluations
 from torchscale.features.watch.analysis.everyday.folding import fold
@@ -14,7 +15,7 @@ from torchscale.features.watch.analysis.everyday.loading import find_stalls
 from torchscale.features.watch.analysis.everyday.memory import MemoryLimits, find_memory_growth
 from torchscale.features.watch.analysis.everyday.pauses import find_pauses
 from torchscale.features.watch.analysis.everyday.recompilation import find_recompilations
-from torchscale.features.watch.analysis.everyday.watched import Cause, WatchedSteps
+from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
 from torchscale.features.watch.analysis.evidence import RankEvidence
 from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.schema.profiles.finding import Finding

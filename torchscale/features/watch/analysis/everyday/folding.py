@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torchscale.analysis.diagnosis.shared import COST_FLOOR, EXPLAINED_SHARE
+from torchscale.features.watch.analysis.everyday.cause import Cause
 from torchscale.features.watch.analysis.everyday.turns import are_late_in_turn
-from torchscale.features.watch.analysis.everyday.watched import Cause, Series, WatchedSteps
+from torchscale.features.watch.analysis.everyday.watched import Series, WatchedSteps
 from torchscale.schema.profiles.finding import Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 
@@ -25,7 +26,7 @@ _OF_ALL = (
 )
 """What any interruption of a rank looks like: slow steps, waits of the others, and transfers that
 other ranks are late for."""
-EXPLAINS: dict[FindingKind, tuple[FindingKind, ...]] = {
+_EXPLAINS: dict[FindingKind, tuple[FindingKind, ...]] = {
     K.RECOMPILATION: _OF_ALL,
     K.CHECKPOINTS: (*_OF_ALL, K.GARBAGE_COLLECTION),
     K.EVALUATIONS: (*_OF_ALL, K.CHECKPOINTS, K.GARBAGE_COLLECTION, K.INPUT_PIPELINE),
@@ -43,20 +44,18 @@ over what is called a bottleneck at all."""
 
 
 @dataclass(frozen=True)
-class Told:
+class _Told:
     """A finding and where it lies.
 
     Attributes:
         finding: What was found.
         by_column: Seconds a step, by column.
         is_named: Whether its cause is known, and not only its looks.
-        source: What the caller knows it by.
     """
 
     finding: Finding
     by_column: Series
     is_named: bool
-    source: object
 
 
 def fold(
@@ -74,8 +73,8 @@ def fold(
     for cause in causes:
         explained = np.maximum(explained, cause.by_column)
     kept = [one for one in findings if _holds(one, watched, explained)]
-    told = [Told(one.finding, one.by_column, True, one) for one in causes]
-    told += [Told(one, profile(one, watched), False, one) for one in kept]
+    told = [_Told(one.finding, one.by_column, True) for one in causes]
+    told += [_Told(one, _profile(one, watched), False) for one in kept]
     lines: dict[int, list[str]] = {}
     gone: set[int] = set()
     for place, one in enumerate(told):
@@ -96,7 +95,7 @@ def fold(
     return left_causes, left
 
 
-def profile(finding: Finding, watched: WatchedSteps) -> Series:
+def _profile(finding: Finding, watched: WatchedSteps) -> Series:
     """Seconds a step by column in which a finding of the rules lies."""
     table = watched.table
     row = None if finding.rank is None else watched.ranks.index(finding.rank)
@@ -141,7 +140,7 @@ def _holds(finding: Finding, watched: WatchedSteps, explained: Series) -> bool:
 
 
 def _explaining(
-    place: int, told: Sequence[Told], watched: WatchedSteps, gone: set[int]
+    place: int, told: Sequence[_Told], watched: WatchedSteps, gone: set[int]
 ) -> int | None:
     """Place of the finding that explains one; the costliest."""
     one = told[place]
@@ -153,8 +152,8 @@ def _explaining(
     return max(candidates, key=lambda index: _overlap(told[index], one), default=None)
 
 
-def _explains(cause: Told, one: Told, watched: WatchedSteps) -> bool:
-    if one.finding.kind not in EXPLAINS.get(cause.finding.kind, ()):
+def _explains(cause: _Told, one: _Told, watched: WatchedSteps) -> bool:
+    if one.finding.kind not in _EXPLAINS.get(cause.finding.kind, ()):
         return False
     if one.is_named and (not cause.is_named or cause.finding.kind is one.finding.kind):
         return False
@@ -169,12 +168,12 @@ def _explains(cause: Told, one: Told, watched: WatchedSteps) -> bool:
     return inside > EXPLAINED_SHARE * whole > 0 and left < _LEFT * watched.step_seconds
 
 
-def _overlap(cause: Told, one: Told) -> float:
+def _overlap(cause: _Told, one: _Told) -> float:
     """Seconds a step of the one that lie in steps of the cause, as far as that costs them."""
     return float(np.minimum(cause.by_column, one.by_column).mean())
 
 
-def _line(one: Told, cause: Told) -> str:
+def _line(one: _Told, cause: _Told) -> str:
     """``explains 92 % of it: pauses, 3.20 ms a step``."""
     share = _overlap(cause, one) / float(one.by_column.mean())
     return (

@@ -12,12 +12,8 @@ from typing import TypeVar
 import numpy as np
 
 from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
-from torchscale.features.watch.analysis.everyday.watched import (
-    LineSeconds,
-    Marks,
-    Series,
-    WatchedSteps,
-)
+from torchscale.features.watch.analysis.everyday.cause import LineSeconds
+from torchscale.features.watch.analysis.everyday.watched import Marks, Series, WatchedSteps
 from torchscale.features.watch.analysis.evidence import RankEvidence
 from torchscale.schema.watch.rank import ProgramLine
 

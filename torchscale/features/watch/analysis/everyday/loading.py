@@ -11,15 +11,9 @@ from torchscale.analysis.diagnosis.rules_pauses import MIN_PAUSES, PAUSE_FLOOR
 from torchscale.analysis.diagnosis.shared import COST_FLOOR, EXPLAINED_SHARE
 from torchscale.analysis.diagnosis.step_windows import RARE_SHARE
 from torchscale.analysis.stats.periods import find_period
+from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
 from torchscale.features.watch.analysis.everyday.lines import Work, slow_lines
-from torchscale.features.watch.analysis.everyday.watched import (
-    Cause,
-    Marks,
-    Series,
-    WatchedSteps,
-    finding_of,
-    large,
-)
+from torchscale.features.watch.analysis.everyday.watched import Marks, Series, WatchedSteps, large
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.text import ranks_label
 from torchscale.util.units import format_seconds

@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
 from torchscale.features.watch.analysis.everyday.trend import Trend, growth
-from torchscale.features.watch.analysis.everyday.watched import Cause, WatchedSteps, finding_of
+from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
 from torchscale.features.watch.analysis.evidence import UNKNOWN, MemorySeries
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.interval_text import format_ends, with_interval
 from torchscale.util.text import ranks_label
 from torchscale.util.units import format_bytes, format_coarse_seconds, format_percent
 
-_LEAST_BYTES = 32 << 20
+_LEAST_BYTES = 16 << 20
 """Growth below this is what a process's own allocator, its caches and its threads may take."""
 _LEAST_SHARE = 0.03
 """Of the level at the start: the same for large processes."""

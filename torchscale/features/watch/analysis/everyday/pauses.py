@@ -10,15 +10,10 @@ import numpy as np
 from torchscale.analysis.diagnosis.rules_pauses import CERTAIN_PAUSES, MIN_PAUSES, PAUSE_FLOOR
 from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.analysis.stats.periods import event_period
+from torchscale.features.watch.analysis.everyday.cause import Cause, LineSeconds, finding_of
 from torchscale.features.watch.analysis.everyday.interruptions import begins
 from torchscale.features.watch.analysis.everyday.lines import Work, slow_lines
-from torchscale.features.watch.analysis.everyday.watched import (
-    Cause,
-    LineSeconds,
-    Series,
-    WatchedSteps,
-    finding_of,
-)
+from torchscale.features.watch.analysis.everyday.watched import Series, WatchedSteps
 from torchscale.features.watch.analysis.step_log import LongStep
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 from torchscale.util.text import ranks_label

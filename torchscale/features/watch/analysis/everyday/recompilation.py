@@ -11,14 +11,10 @@ import numpy as np
 from torchscale.analysis.diagnosis.shared import COST_FLOOR
 from torchscale.analysis.stats.intervals import IntervalSet
 from torchscale.analysis.stats.periods import event_period
+from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
 from torchscale.features.watch.analysis.everyday.compile_reasons import advice_on, short_reason
 from torchscale.features.watch.analysis.everyday.interruptions import begins
-from torchscale.features.watch.analysis.everyday.watched import (
-    Cause,
-    Series,
-    WatchedSteps,
-    finding_of,
-)
+from torchscale.features.watch.analysis.everyday.watched import Series, WatchedSteps
 from torchscale.features.watch.analysis.evidence import Compilation
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 from torchscale.schema.watch.rank import ProgramLine
@@ -138,7 +134,7 @@ def _evidence(
     shown = ", ".join(f"{step:,}" for step in steps[:_MAX_STEPS])
     more = ", …" * (len(steps) > _MAX_STEPS)
     evidence = [
-        f"{plural(len(compiled), 'compilation')} after step {watched.first}, in "
+        f"{plural(len(compiled), 'compilation')} after the first {watched.first} steps, in "
         f"{'step' if len(steps) == 1 else 'steps'} {shown}{more}"
     ]
     evidence += [

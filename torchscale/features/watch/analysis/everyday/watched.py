@@ -1,4 +1,4 @@
-"""What everyday causes are found in, and how one is told."""
+"""What everyday causes are found in."""
 
 from __future__ import annotations
 
@@ -13,15 +13,11 @@ from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.features.watch.analysis.evidence import RankEvidence
 from torchscale.features.watch.analysis.step_log import StepLog
-from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
-from torchscale.schema.watch.rank import ProgramLine
 from torchscale.util.text import ranks_label
 
 Series = NDArray[np.float64]
 """A value for each column of a table of steps."""
 Marks = NDArray[np.bool_]
-LineSeconds = tuple[tuple[ProgramLine, float], ...]
-"""Lines of the program, each with the seconds that a step is longer there."""
 
 CATCHES_UP = 16
 """Steps after an interruption in which a host that runs ahead of its device makes up for it: the
@@ -156,21 +152,6 @@ class WatchedSteps:
         return None
 
 
-@dataclass(frozen=True)
-class Cause:
-    """A finding and the steps in which it is.
-
-    Attributes:
-        finding: What it is.
-        by_column: Seconds a step that it costs at most, by column of the table.
-        lines: Lines of the program at which that time goes.
-    """
-
-    finding: Finding
-    by_column: Series
-    lines: LineSeconds = ()
-
-
 def large(values: Series) -> Marks:
     """The values that make up most of their sum: those at least half as large as the one at which
     half of the sum is reached. Many slight ones beside some large ones do not count."""
@@ -186,29 +167,3 @@ def rows_with(times: NDArray[np.float64]) -> tuple[int, ...]:
     """Rows with at least half as much as the one with most."""
     means = times.mean(axis=1)
     return tuple(np.flatnonzero(means >= EXPLAINED_SHARE * means.max()).tolist())
-
-
-def finding_of(
-    kind: FindingKind,
-    watched: WatchedSteps,
-    cost: float,
-    *,
-    rank: int | None,
-    period: int | None,
-    confidence: Confidence,
-    summary: str,
-    evidence: Sequence[str],
-    advice: str,
-) -> Finding:
-    """A finding of this cost in seconds a step."""
-    return Finding(
-        kind=kind,
-        rank=rank,
-        cost_percent=cost / watched.step_seconds * 100,
-        cost_seconds=cost,
-        period_steps=period,
-        confidence=confidence,
-        summary=summary,
-        evidence=tuple(evidence),
-        advice=advice,
-    )

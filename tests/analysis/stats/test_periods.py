@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from torchscale.analysis.stats.periods import event_period, find_period
+from torchscale.analysis.stats.periods import event_period, find_period, latest_period
 
 STEPS = 600
 
@@ -105,3 +105,17 @@ def test_the_distance_of_events() -> None:
     assert event_period([10, 70, 130]) is None
     assert event_period([10, 35, 140, 150, 290, 310]) is None
     assert event_period([1, 2, 3, 4, 5]) is None
+
+
+def test_a_period_that_began_late_is_found_back_to_its_first_time() -> None:
+    values = _noise(11)
+    values[402::6] += 8
+    found = latest_period(values)
+    assert found is not None
+    assert (found.steps, int(np.flatnonzero(found.high)[0])) == (6, 402)
+
+
+def test_a_period_that_has_ended_is_none_of_the_last_half() -> None:
+    values = _noise(12)
+    values[: STEPS // 2 : 5] += 8
+    assert latest_period(values[STEPS // 2 :]) is None

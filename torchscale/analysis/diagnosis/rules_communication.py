@@ -195,6 +195,7 @@ def sync_variance(signals: Signals, quantiles: tuple[float, float], earlier: Ear
         FindingKind.UNEVEN_STAGES,
         FindingKind.UNEVEN_MICRO_BATCHES,
         FindingKind.PAUSES,
+        FindingKind.PERIODIC_WORK,
         FindingKind.INPUT_PIPELINE,
     )
     if any(finding.kind in explained for finding in earlier):

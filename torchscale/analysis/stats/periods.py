@@ -9,7 +9,7 @@ distances, such as an epoch of 62.5 batches, has no place in a fold; its distanc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -84,6 +84,31 @@ def find_period(values: Values, *, longest: int = LONGEST) -> Period | None:
         return exact or spaced
     # What comes every 62.5 steps is at one place of 125 steps, and as often beside it.
     return spaced if spaced.steps <= _SHORTER * exact.steps else exact
+
+
+def latest_period(values: Values) -> Period | None:
+    """The period of a series, or of its later part where it began within the series."""
+    for begin in (0, len(values) // 2, len(values) * 3 // 4):
+        period = find_period(values[begin:])
+        if period is not None and period.is_exact:
+            return _from_its_first_time(values, period, begin)
+        if period is not None and not begin:
+            return period
+    return None
+
+
+def _from_its_first_time(values: Values, period: Period, begin: int) -> Period:
+    """The times of an exact period, found from ``begin`` on, over the whole series: back to where
+    two in a row are missing."""
+    low = float(np.median(values[begin:][~period.high]))
+    is_place = np.resize(np.roll(period.high[: period.steps], begin % period.steps), len(values))
+    places = np.flatnonzero(is_place)
+    hit = values[places] > low + period.excess / 2
+    missing = ~hit & ~np.append(hit[1:], True)
+    first = int(np.flatnonzero(missing)[-1]) + 2 if missing.any() else int(hit.argmax())
+    high = np.zeros(len(values), np.bool_)
+    high[places[first:]] = True
+    return replace(period, high=high)
 
 
 def _folded(values: Values, longest: int) -> Period | None:

@@ -62,7 +62,7 @@ def test_two_causes_are_two() -> None:
     job.add("log", 2, slice(25, None, 25), 0.15).at("log", line("train.py:40 log", "print"))
     causes, left = kinds(job)
 
-    assert sorted(causes) == [(K.CHECKPOINTS, 0), (K.PAUSES, 2)]
+    assert sorted(causes) == [(K.CHECKPOINTS, 0), (K.STRAGGLER, 2)]
     assert not left & LOOKS
 
 

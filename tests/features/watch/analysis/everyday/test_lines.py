@@ -8,7 +8,7 @@ import pytest
 from tests.features.watch.analysis.everyday.made import MS, TRAIN, Job, line
 from torchscale.features.watch.analysis.everyday.lines import lines_in, slow_lines, work_in
 
-LOG = line("train.py:40 log_metrics", "print")
+LOG = line("train.py:40 log_metrics", "savefig")
 SLOW = tuple(range(25, 600, 25))
 
 
@@ -24,7 +24,7 @@ def test_a_function_has_what_slow_steps_are_longer_there() -> None:
 
     assert work is not None
     assert work.place == "train.py:40 (log_metrics)"
-    assert work.does == "prints"
+    assert work.does == "draws a figure"
     assert work.seconds == pytest.approx(0.15, rel=0.1)
     assert [place for place, _ in lines] == [LOG]
 

@@ -11,7 +11,7 @@ from torchscale.features.watch.analysis.everyday.pauses import find_pauses
 from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
 from torchscale.schema.profiles.finding import FindingKind
 
-LOG = line("train.py:40 log_metrics", "item")
+LOG = line("train.py:40 log_metrics", "add_scalar")
 
 
 def pauses(watched: WatchedSteps) -> list[Cause]:
@@ -23,9 +23,11 @@ def test_a_function_of_one_rank_is_named_with_its_period() -> None:
     (cause,) = pauses(job.watched())
     found = cause.finding
 
-    assert (found.kind, found.rank, found.period_steps) == (FindingKind.PAUSES, 1, 25)
+    assert (found.kind, found.rank, found.period_steps) == (FindingKind.STRAGGLER, 1, 25)
     assert found.cost_seconds == pytest.approx(0.15 / 25, rel=0.1)
-    assert "every 25 steps, at train.py:40 (log_metrics), which reads a value" in found.summary
+    assert (
+        "every 25 steps, at train.py:40 (log_metrics), which writes to TensorBoard" in found.summary
+    )
     assert cause.lines[0][0] == LOG
 
 
@@ -33,7 +35,7 @@ def test_a_function_of_all_ranks_is_nobodys() -> None:
     job = Job().add("log", slice(None), slice(25, None, 25), 0.15).at("log", LOG)
     (cause,) = pauses(job.watched())
 
-    assert cause.finding.rank is None
+    assert (cause.finding.kind, cause.finding.rank) == (FindingKind.PERIODIC_WORK, None)
     assert cause.finding.summary.startswith("every rank takes 1")
 
 
@@ -48,7 +50,7 @@ def test_pauses_of_a_function_at_no_regular_distance_have_no_period() -> None:
     job = Job().add("log", 1, [40, 55, 200, 330, 350, 500], 0.5).at("log", LOG)
     (cause,) = pauses(job.watched())
 
-    assert cause.finding.period_steps is None
+    assert (cause.finding.kind, cause.finding.period_steps) == (FindingKind.PAUSES, None)
     assert "in 6 steps" in cause.finding.summary
 
 

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import TypeVar
 
 import numpy as np
@@ -26,19 +25,23 @@ _DEVIATIONS = 2.0
 these by little."""
 
 _DOES = {
-    "print": "prints",
-    "item": "reads a value from the device",
-    "tolist": "reads values from the device",
-    "numpy": "reads values from the device",
-    "cpu": "copies to the host",
     "synchronize": "waits for the device",
+    "empty_cache": "empties the cache of the device's allocator",
+    "barrier": "waits at a barrier",
+    "monitored_barrier": "waits at a barrier",
+    "all_gather_object": "sends Python objects between ranks",
+    "gather_object": "sends Python objects between ranks",
+    "broadcast_object_list": "sends Python objects between ranks",
+    "clip_grad_norm_": "clips gradients",
     "savefig": "draws a figure",
-    "collect": "collects garbage",
-    "empty_cache": "empties the cache of the allocator",
-    "fsync": "writes to a disk",
-    "sleep": "sleeps",
+    "add_scalar": "writes to TensorBoard",
+    "add_scalars": "writes to TensorBoard",
+    "add_histogram": "writes to TensorBoard",
+    "add_image": "writes to TensorBoard",
+    "memory_summary": "prints the memory of the device",
 }
-"""What a function that the program calls does, where its name leaves no doubt."""
+"""What a Python function that the program calls does, where its name leaves no doubt. Functions of C,
+such as ``print`` and ``item``, have no frame: the line of the program is all that is seen of them."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +65,13 @@ class Work:
 
     @property
     def does(self) -> str:
-        """``prints``; empty where the name of what it calls leaves a doubt."""
+        """``draws a figure``; empty where the name of what it calls leaves a doubt."""
         return _DOES.get(self.line.called.rpartition(".")[2], "")
 
 
 def place_of(line: ProgramLine) -> str:
     """``train.py:31 (log_metrics)``."""
-    return f"{PurePath(line.file).name}:{line.line} ({line.function})"
+    return f"{line.file.rpartition('/')[2]}:{line.line} ({line.function})"
 
 
 def lines_in(

@@ -1,4 +1,5 @@
-"""Rare long steps that lie in one function of the program."""
+"""Rare long steps that lie in one function of the program: pauses, or with a period what a rank, or
+all, do every so many steps."""
 
 from __future__ import annotations
 
@@ -100,7 +101,7 @@ def _cause(watched: WatchedSteps, group: Sequence[_Pauses]) -> Cause | None:
     count = len(most.steps)
     is_certain &= count >= CERTAIN_PAUSES
     finding = finding_of(
-        FindingKind.PAUSES,
+        _kind(watched, rows, period),
         watched,
         cost,
         rank=watched.rank_of(rows),
@@ -115,6 +116,15 @@ def _cause(watched: WatchedSteps, group: Sequence[_Pauses]) -> Cause | None:
         advice=f"look at {most.work.place}: do it less often, or in the background",
     )
     return Cause(finding, np.asarray(by_column), most.lines)
+
+
+def _kind(watched: WatchedSteps, rows: Sequence[int], period: int | None) -> FindingKind:
+    """As the rules call what comes back every so many steps."""
+    if period is None:
+        return FindingKind.PAUSES
+    if watched.rank_of(rows) is not None:
+        return FindingKind.STRAGGLER
+    return FindingKind.PERIODIC_WORK
 
 
 def _summary(watched: WatchedSteps, rows: Sequence[int], most: _Pauses, period: int | None) -> str:

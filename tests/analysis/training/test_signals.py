@@ -13,7 +13,9 @@ from tests.factories import cells, launch_record, rank_record, summarize_cell, t
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import FetchedMemory
 from torchscale.analysis.training.decomposition import decompose, step_parts
-from torchscale.analysis.training.signals import PairedWaits, digest_signals, launch_signals
+from torchscale.analysis.training.digest import digest_signals
+from torchscale.analysis.training.exchange_waits import PairedWaits
+from torchscale.analysis.training.signals import launch_signals
 from torchscale.config.choices import DeviceKind
 from torchscale.schema.launch.signals import LinkSample, MinorFaults, RankSignals, SignalDigest
 from torchscale.schema.launch.steps import StepSample

@@ -79,7 +79,7 @@ def step_signals(
         quiet = table.quiet if table.waits_by is WaitsBy.CALLS else None
         windows = step_windows(table.calm, wall, quiet)
     signals = replace(signals, compute=compute, windows=windows)
-    if len(ranks) < 2 or not (table.wait.any() or table.transfer.any()):
+    if len(ranks) < 2:
         return signals
     signals = replace(
         signals, wait=_means(table.wait, edges), blame=_shares(table.blame.sum(axis=1))
@@ -100,8 +100,11 @@ def with_transfer(signals: Signals, transfer: SignalSeries, edges: Edges | None 
 
 def _means(values: Matrix, edges: Edges | None) -> Matrix:
     """Mean of each sample."""
-    if edges is None:
-        return values
+    return values if edges is None else batch_means(values, edges)
+
+
+def batch_means(values: Matrix, edges: Edges) -> Matrix:
+    """Means between edges."""
     return np.asarray(np.add.reduceat(values, edges[:-1], axis=-1) / np.diff(edges))
 
 

@@ -58,6 +58,10 @@ def job_signals(
     if single is not None:
         periods = slow_periods(replace(single, waits_by=waits_by), host_runs_ahead=on_device)
         signals = replace(signals, periods=periods)
+    if not waited:
+        signals = replace(
+            signals, wait=None, blame=None, transfer=None, exposed_p50=None, exposed_p95=None
+        )
     if not steps.data.any():
         signals = replace(signals, data_wait=None)
     if waits_by is not WaitsBy.LENGTHS:

@@ -16,8 +16,10 @@ _LEAST_SHARE = 0.05
 first steps, in seconds."""
 
 
-def find_slow_start(log: StepLog, evidence: tuple[RankEvidence, ...], first: int) -> Finding | None:
-    """What the first steps take beyond the later ones.
+def find_slow_first_steps(
+    log: StepLog, evidence: tuple[RankEvidence, ...], first: int
+) -> Finding | None:
+    """What the first steps take beyond the later ones; it comes once, and has no share of a step.
 
     Args:
         log: All steps of the job.
@@ -47,8 +49,8 @@ def find_slow_start(log: StepLog, evidence: tuple[RankEvidence, ...], first: int
         advice = "keep what torch.compile makes: TORCHINDUCTOR_CACHE_DIR on a disk that stays"
     return Finding(
         kind=FindingKind.SLOW_START,
-        cost_percent=extra / total * 100,
-        cost_seconds=extra / len(table),
+        cost_percent=0.0,
+        cost_seconds=0.0,
         confidence=Confidence.HIGH,
         summary=f"the first {first} steps take {format_seconds(extra)} longer than later ones, "
         f"{format_percent(extra / total)} of the steps so far",

@@ -189,11 +189,12 @@ def _overlap(cause: _Told, one: _Told) -> float:
 
 def _line(one: _Told, cause: _Told) -> str:
     """``explains pauses of 3.20 ms a step (92 % of it)``."""
-    share = _overlap(cause, one) / max(float(one.by_column.mean()), 1e-12)
-    return (
-        f"explains {one.finding.kind.label.lower()} of "
-        f"{format_seconds(one.finding.cost_seconds)} a step ({format_percent(share, 0)} of it)"
-    )
+    what = f"{one.finding.kind.label.lower()} of {format_seconds(one.finding.cost_seconds)} a step"
+    if _same_period(cause.finding, one.finding):
+        verb = "comes with" if one.is_named else "explains"
+        return f"{verb} {what}, every {one.finding.period_steps} steps as well"
+    share = _overlap(cause, one) / float(one.by_column.mean())
+    return f"explains {what} ({format_percent(share, 0)} of it)"
 
 
 def _with(finding: Finding, lines: Sequence[str]) -> Finding:

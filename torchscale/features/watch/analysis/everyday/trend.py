@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from torchscale.features.watch.analysis.everyday.watched import Series
 
-_BLOCKS = 16
+_BLOCKS = 12
 """Of the readings, of each the least one: what a cache, an evaluation or Python's garbage collector
 adds for a while is above it."""
-_LEAST_READINGS = 4 * _BLOCKS
+_LEAST_READINGS = 2 * _BLOCKS
 _LEAST_SECONDS = 20.0
 """That readings last; also what is left out at the start, where a third of them is as long:
 allocators, caches and thread pools settle for so long."""
@@ -27,8 +27,8 @@ _LAST_SHARE = 0.5
 """Of the mean growth of a quarter that the last quarter must reach: what has stopped grows no
 more."""
 _CORRELATION = 0.8
-"""Kendall's, between time and the least readings. Of 16 values without a trend it has a standard
-deviation of 0.19."""
+"""Kendall's, between time and the least readings. Of 12 values without a trend it has a standard
+deviation of 0.22."""
 _OFF_LINE = 0.08
 """Share of the growth by which blocks may scatter around a line. What is kept in every step makes a
 line; healthy processes that settled for a minute had 0.12 and more."""

@@ -409,7 +409,7 @@ _SAID = {
     "raise": "ValueError",
     "exit": r"exit(ed)?\b.*\b3\b",
     "kill": "SIGKILL|signal 9",
-    "mismatch": "all_?reduce",
+    "mismatch": "(?i)all_?reduce|mismatch|different collective",
     "worker": r"(?i)\bworkers?\b",
     "memory": "(?i)memory",
     "import": "ModuleNotFoundError|a_module_that_is_not_installed",

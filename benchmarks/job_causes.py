@@ -209,7 +209,8 @@ def tell(rows: Sequence[Row]) -> None:
     """The table, and what was said instead."""
     judged_rows = [row for row in rows if "kind" in row["right"]]
     if judged_rows:
-        print("\n".join(["", *table(judged_rows), "", *confusions(judged_rows)]))
+        whole = f"{sum(map(is_right, judged_rows))} of {len(judged_rows)} right as a whole"
+        print("\n".join(["", *table(judged_rows), "", *confusions(judged_rows), whole]))
     lines = [row for row in rows if "first line" in row["right"]]
     for name in dict.fromkeys(row["cause"] for row in lines):
         right = [row["right"]["first line"] for row in lines if row["cause"] == name]
@@ -217,8 +218,6 @@ def tell(rows: Sequence[Row]) -> None:
     broken = [row for row in rows if "problem" in row]
     if broken:
         print(f"{len(broken)} runs gave no answer: {', '.join(row['key'] for row in broken)}")
-    whole = sum(is_right(row) for row in judged_rows)
-    print(f"{whole} of {len(judged_rows)} right as a whole")
 
 
 def main() -> None:

@@ -57,8 +57,8 @@ _FORK_SECONDS = 0.1
 child. It works for milliseconds at a time."""
 _MOST_CALLS = 1 << 19
 """Collectives that are held, 100 MB: a disk that does not answer takes none of them."""
-_LINES_EVERY = 10
-"""Flushes between two writes of the lines: 5 s."""
+_USE_EVERY = 10
+"""Flushes between two writes of what the process used: 5 s."""
 _MEMORY_EVERY = 2
 """Flushes between two readings of the memory: 1 s."""
 
@@ -135,8 +135,8 @@ class Collector:
         self._has_failed = False
         self._flushes = 0
         self._facts: dict[str, Any] = {}
-        self._answered = 0.0
         self._has_stepped = False
+        self._answered = 0.0
         self._memory = MemoryReadings()
 
     def on_group(self) -> None:
@@ -155,7 +155,6 @@ class Collector:
             return
         if not self._has_stepped:
             self._has_stepped = True
-            self._sampler.begin()  # what came before is no part of a step
             self._memory.device = guarded(facts.cuda_index)  # that of this thread
         if self._recorder.exists and self._recorder.is_due():
             self._guarded(self._drain)
@@ -254,7 +253,7 @@ class Collector:
         self._sampler.close()  # of a process without descriptors this leaves one
         self._guarded(self._drain)
         self._guarded(self._flush)
-        self._guarded(self._write_lines)
+        self._guarded(self._write_use)
         self._guarded(lambda: self._write_facts("ended"))
         self._show_problem()
         if self._folder.path is None:
@@ -314,8 +313,8 @@ class Collector:
             self._problem = ""  # there is room again, and nothing is missing
         self._refresh_facts()
         self._flushes += 1
-        if self._flushes % _LINES_EVERY == 1:
-            self._write_lines()
+        if self._flushes % _USE_EVERY == 1:
+            self._write_use()
 
     def _refresh_facts(self) -> None:
         """What a program does after its first step or group: it uses a device, makes groups. What it
@@ -342,9 +341,9 @@ class Collector:
         rank = self._facts["rank"]
         leave_dump(request.with_name(f"autopsy-rank-{rank}.json"), rank)
 
-    def _write_lines(self) -> None:
+    def _write_use(self) -> None:
         assert self._recorder is not None  # noqa: S101 - as above
-        self._folder.write_lines(self._recorder, self._sampler, self._memory.device)
+        self._folder.write_use(self._recorder, self._memory.device)
 
     def _write_facts(self, state: str) -> None:
         self._folder.write_facts({**self._facts, "state": state, "problem": self._problem})

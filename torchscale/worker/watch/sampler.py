@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections import Counter
 
 from . import clock
 from .places import Place, user_place
@@ -18,27 +17,21 @@ _SCHEDSTAT_BYTES = 128
 
 
 class LineSampler:
-    """Notes at which lines of the user's program the main thread is, and how often.
+    """Notes at which lines of the user's program the main thread is.
 
     Attributes:
-        counts: Samples by place, since the first step.
         places: All places, by their numbers.
         shares: Rows of two: when (nanoseconds since the epoch), and how long the thread had been
             ready without a core (nanoseconds since its start).
     """
 
     def __init__(self) -> None:
-        self.counts: Counter[Place] = Counter()
         self.places: list[Place] = []
         self._numbers: dict[Place, int] = {}
         self._samples: list[int] = []
         self.shares: list[int] = []
         self._main = threading.main_thread().ident
         self._schedstat = _Schedstat()
-
-    def begin(self) -> None:
-        """Forget the counts, whichever thread looks through them now."""
-        self.counts = Counter()
 
     def sample(self) -> None:
         """Look once."""
@@ -55,7 +48,6 @@ class LineSampler:
                 return
             number = self._numbers[place] = len(self.places)
             self.places.append(place)
-        self.counts[place] += 1
         self._samples += (clock.now_ns(), number)
 
     def _read_shares(self) -> None:

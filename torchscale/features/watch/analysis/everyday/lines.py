@@ -132,6 +132,30 @@ def work_in(evidence: RankEvidence, slow: Marks, typical: Marks, seconds: Series
     return Work(line, min(more, excess), min(1.0, more / excess))
 
 
+def lines_beside(
+    mine: RankEvidence, others: Sequence[RankEvidence], chosen: Marks, step_seconds: float
+) -> list[tuple[ProgramLine, float]]:
+    """Lines with the seconds a step that a rank is longer there than the others (their median), the
+    longest first.
+
+    Args:
+        mine, others: Of the rank, and of the others.
+        chosen: Steps that count, from step 0 on.
+        step_seconds: Mean step.
+    """
+    counts, beside = mine.lines.counts(chosen), [one.lines.counts(chosen) for one in others]
+    total, totals = counts.total(), [one.total() for one in beside]
+    if not total or not all(totals):
+        return []
+    found = []
+    for line, count in counts.items():
+        shares = [one[line] / rest for one, rest in zip(beside, totals, strict=True)]
+        more = (count / total - float(np.median(shares))) * step_seconds
+        if more > 0:
+            found.append((line, more))
+    return sorted(found, key=lambda pair: -pair[1])
+
+
 def _function(line: ProgramLine) -> tuple[str, str]:
     """The function of a line; of a program without functions, the line itself."""
     name = f"line {line.line}" if line.function == _OUTSIDE else line.function

@@ -77,7 +77,7 @@ def test_a_step_keeps_as_much_whatever_the_pace_of_steps() -> None:
     """Two thirds of the steps in the second half of the time."""
     readings = memory(BASE + 0 * TIME)
     steps = np.interp(TIME, [0, 0.5, 1], [0, 200, 600]).astype(np.int64)
-    trend = growth(readings.time_ns, steps, BASE + 0.5 * MIB * steps)
+    trend = growth(readings.time_ns, steps, np.asarray(BASE + 0.5 * MIB * steps, np.float64))
 
     assert trend is not None
     assert trend.per_step == pytest.approx(0.5 * MIB, rel=0.05)

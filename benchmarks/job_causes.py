@@ -110,7 +110,7 @@ def watched(run: Run, folder: Path) -> Row:
     Raises:
         RuntimeError: a job that has no fault failed, or nothing is known of it.
     """
-    watch = [sys.executable, "-m", "torchscale", "watch"]
+    watch = [sys.executable, "-m", "torchscale", "watch", "--keep-events"]
     options = ["--no-live", "--stall", STALL] if run.cause in FAULTS else ["--no-live"]
     job = folder / "job"
     done = bounded([*watch, *options, "-o", str(job), "--", *torchrun(run, folder)])

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from . import facts, imports
@@ -59,8 +60,6 @@ _MOST_CALLS = 1 << 19
 """Collectives that are held, 100 MB: a disk that does not answer takes none of them."""
 _USE_EVERY = 10
 """Flushes between two writes of what the process used: 5 s."""
-_MEMORY_EVERY = 2
-"""Flushes between two readings of the memory: 1 s."""
 
 
 def install(directory: str) -> None:
@@ -76,7 +75,7 @@ def install(directory: str) -> None:
     collector.checkpoints.watch()
     collector.compilations.watch()
     watch_modes(collector.marks)
-    watch_collections(collector.marks)
+    watch_collections(collector.marks, collector.on_collection)
     watch_groups(collector.startup.group_begins, collector.on_group)
     os.register_at_fork(
         before=lambda: guarded(collector.pause),
@@ -158,6 +157,11 @@ class Collector:
             self._memory.device = guarded(facts.cuda_index)  # that of this thread
         if self._recorder.exists and self._recorder.is_due():
             self._guarded(self._drain)
+
+    def on_collection(self, frame: FrameType, lasted: int) -> None:
+        """After a long garbage collection, in the thread in which it came."""
+        if _thread.get_ident() == self._sampler.main:
+            self._sampler.note_held(frame, lasted)
 
     def pause(self) -> None:
         """Before a fork: have the thread hold no lock."""
@@ -299,8 +303,7 @@ class Collector:
         self._folder.add("lengths", lengths)
         self._folder.add("shares", self._sampler.take_shares())
         self._folder.add("samples", self._sampler.take_samples())
-        if self._flushes % _MEMORY_EVERY == 0:
-            self._memory.read()
+        self._memory.read()
         self._folder.add("memory", self._memory.take())
         self._folder.add("marks", self.marks.take())
         self._folder.write_names(self._recorder, self.peers, self._sampler)

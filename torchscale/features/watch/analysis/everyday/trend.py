@@ -59,23 +59,50 @@ class Trend:
     correlation: float
 
 
-def growth(time_ns: NDArray[np.int64], steps: NDArray[np.int64], values: Series) -> Trend | None:
+@dataclass(frozen=True)
+class Demands:
+    """How much must have been seen.
+
+    Attributes:
+        blocks: Of readings.
+        readings: In all.
+        seconds: That they last.
+    """
+
+    blocks: int
+    readings: int
+    seconds: float
+
+
+BY_ITSELF = Demands(_BLOCKS, _LEAST_READINGS, _LEAST_SECONDS)
+BESIDE_OTHERS = Demands(blocks=8, readings=10, seconds=5.0)
+"""Of a rank beside the others of its job: what settles does so on all of them."""
+
+
+def growth(
+    time_ns: NDArray[np.int64],
+    steps: NDArray[np.int64],
+    values: Series,
+    demands: Demands = BY_ITSELF,
+) -> Trend | None:
     """The trend of readings that grow to their end; ``None`` where they do not, or are too few.
 
     Args:
         time_ns, steps: When each was read, ascending.
         values: Bytes.
+        demands: How much must have been seen.
     """
+    count = demands.blocks
     if not len(values):
         return None
     seconds = (time_ns - time_ns[0]) * 1e-9
     kept = seconds >= max(_SETTLES * seconds[-1], min(_LEAST_SECONDS, seconds[-1] / 3))
     seconds, at, values = seconds[kept], steps[kept].astype(np.float64), values[kept]
-    if len(values) < _LEAST_READINGS or seconds[-1] - seconds[0] < _LEAST_SECONDS:
+    if len(values) < demands.readings or seconds[-1] - seconds[0] < demands.seconds:
         return None
-    if at[-1] - at[0] < _BLOCKS:
+    if at[-1] - at[0] < count:
         return None  # no steps to which it could belong
-    edges = np.linspace(0, len(values), _BLOCKS + 1).round().astype(int)[:-1]
+    edges = np.linspace(0, len(values), count + 1).round().astype(int)[:-1]
     sizes = np.diff(np.append(edges, len(values)))
     least = np.minimum.reduceat(values, edges)
     middle = np.add.reduceat(seconds, edges) / sizes
@@ -89,7 +116,7 @@ def growth(time_ns: NDArray[np.int64], steps: NDArray[np.int64], values: Series)
     ):
         return None
     # Ranks of slopes between which the median lies, by the variance of Kendall's statistic.
-    spread = _QUANTILE * np.sqrt(_BLOCKS * (_BLOCKS - 1) * (2 * _BLOCKS + 5) / 18)
+    spread = _QUANTILE * np.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     low, high = (int((len(slopes) + sign * spread) / 2) for sign in (-1, 1))
     per_second = float(np.median(slopes))
     per_step, _ = _slopes(middle_step, least)

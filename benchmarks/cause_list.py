@@ -397,7 +397,7 @@ CAUSES: dict[str, Cause] = {
     "evaluate on all": Cause(lambda draw: _evaluations(draw, None), EQUAL_ROWS),
     "garbage": Cause(_garbage),
     "compilations": Cause(_compilations, EQUAL_ROWS),
-    "memory": Cause(_memory),
+    "growing memory": Cause(_memory),
     "logs": Cause(_logs),
     "sample": Cause(_sample),
     "spells": Cause(_spells),

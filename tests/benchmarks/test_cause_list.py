@@ -77,6 +77,7 @@ def test_every_fault_can_be_drawn() -> None:
 
 
 @pytest.mark.campaign
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["forward", "raise"])
 def test_the_runner_keeps_a_run_and_does_not_make_it_again(name: str, tmp_path: Path) -> None:
     kept = tmp_path / "rows.jsonl"

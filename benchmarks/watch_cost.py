@@ -13,7 +13,7 @@ would in a whole run.
 
 Of each block it takes the wall time and the processor time of the process, which other programs
 disturb less. Besides, it measures directly: the time in the hooks of the main thread, and of the
-collector's thread the processor time and the bytes that it writes. ``benchmarks/watch.py --cost`` runs it and
+collector's thread the processor time and the bytes that it writes. ``benchmarks/watch.py`` runs it and
 prints what it leaves in ``DIR/rank-R.json``.
 """
 
@@ -24,6 +24,7 @@ import gc
 import json
 import os
 import random
+import sys
 import threading
 import time
 from collections import Counter
@@ -37,12 +38,17 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, dataloader
-from watched_program import Cause, Network, Rows, _optimizer, _passes, _update, parallelized
 
 from torchscale.worker.watch import beats, hooks, marks, recorder
 from torchscale.worker.watch import collector as collectors
 from torchscale.worker.watch.rings import rings
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "jobs"))
+
+from training import Network, Rows, make_job
+
+LAYERS, WIDTH, ROWS = 6, 256, 128
+"""Of the network and a batch: all of a step is computed, so that the collector competes with it."""
 SETTLING = 2
 """Steps after a switch that count for neither side."""
 CALLS = 20_000
@@ -80,15 +86,21 @@ class AttachedTime:
 
 
 class Gate(threading.Event):
-    """In place of the event that ends the collector's thread: the thread waits while it is closed."""
+    """In place of the event that ends the collector's thread: the thread waits while it is closed.
+
+    Attributes:
+        thread: The kernel's number of that thread.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.thread = 0
         self.is_open = threading.Event()
         self.is_open.set()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Whether the thread is to end."""
+        self.thread = threading.get_native_id()
         is_over = super().wait(timeout)
         self.is_open.wait()
         return is_over
@@ -120,8 +132,8 @@ class Switch:
         collectors.install(str(directory))
         collectors.Collector.__init__ = keep  # type: ignore[method-assign]
         (self.collector,) = made
-        self._gate = Gate()
-        self.collector._ends = self._gate
+        self.gate = Gate()
+        self.collector._ends = self.gate
         self._both = [
             (owner, name, original, getattr(owner, name))
             for (owner, name), original in zip(PATCHED, originals, strict=True)
@@ -167,7 +179,7 @@ class Switch:
 
     def detach(self) -> None:
         """Have torch be as it is without the collector."""
-        self._gate.is_open.clear()
+        self.gate.is_open.clear()
         self._clock.stop()
         for owner, name, original, _ in self._both:
             setattr(owner, name, original)
@@ -189,7 +201,7 @@ class Switch:
             table.update(kept)
         gc.callbacks.extend(self._collections)
         self._clock.go_on()
-        self._gate.is_open.set()
+        self.gate.is_open.set()
 
     def _newest_entry(self) -> int:
         """Of gloo's recorder, the only one with entries on CPUs."""
@@ -201,9 +213,8 @@ class Switch:
 class ThreadUse:
     """Of the collector's thread: processor time and bytes that it writes, from the kernel."""
 
-    def __init__(self) -> None:
-        (thread,) = (one for one in threading.enumerate() if one.name == "torchscale-watch")
-        self._folder = Path(f"/proc/self/task/{thread.native_id}")
+    def __init__(self, thread: int) -> None:
+        self._folder = Path(f"/proc/self/task/{thread}")
 
     def read(self) -> tuple[float, int]:
         """Seconds and bytes since the thread's start."""
@@ -255,29 +266,27 @@ def main() -> None:
     """Train in alternating blocks, and leave the times of each."""
     options = _arguments()
     torch.set_num_threads(1)
-    switch = Switch(options.output / "job")
+    directory = options.output / "job"
+    directory.mkdir(parents=True, exist_ok=True)
+    switch = Switch(directory)
     dist.init_process_group("gloo")
-    torch.manual_seed(0)
-    cause = Cause("none", 1, 0.0, "always", burns=False, steps=1, every=1)
-    network = Network(6, 256, cause)
-    model, schedule = parallelized(network, options.strategy, 6, 256)
-    optimizer = _optimizer(model, options.strategy)
-    batches = iter(DataLoader(Rows(256), batch_size=128))
+    job = make_job(options.strategy, lambda layers: Network(layers, WIDTH), LAYERS)
+    batches = iter(DataLoader(Rows(WIDTH), batch_size=ROWS))
 
     def run(steps: int) -> tuple[float, float]:
         """Wall time, and processor time of all threads."""
         began, used = perf_counter(), time.process_time()
         for _ in range(steps):
             batch = next(batches)
-            _passes(model, schedule, batch, options.strategy)
-            _update(model, optimizer)
+            job.passes(batch)
+            job.update()
         return perf_counter() - began, time.process_time() - used
 
     run(20)
     steps = torch.tensor(max(4, round(options.block_seconds / (run(40)[0] / 40))))
     dist.broadcast(steps, 0)
     count = int(steps)
-    use, order = ThreadUse(), random.Random(0)
+    use, order = ThreadUse(switch.gate.thread), random.Random(0)
     pairs, attached = [], 0.0
     ran, written = use.read()
     switch.noted.clear()

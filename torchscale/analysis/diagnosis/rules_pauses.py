@@ -56,10 +56,11 @@ def pauses(signals: Signals, pauses: Pauses, earlier: Earlier) -> Judgement:
     where, here = f"on the rank with most) cost {format_seconds(cost)} a step on average", ""
     if row is not None:
         rank, certain = signals.ranks[row], chance <= CERTAIN_CHANCE
+        most = pauses.count[row]
         here = f" on rank {rank} or its host only"
         where = (
-            f"on rank {rank}, nearly none on the others) cost {format_seconds(cost)} a step on "
-            "average, and all wait"
+            f"on rank {rank}, slight ones or none on the others) cost {format_seconds(cost)} a step "
+            "on average, and all wait"
         )
     cause = "something other than garbage collection"
     advice = (
@@ -95,6 +96,9 @@ def pauses(signals: Signals, pauses: Pauses, earlier: Earlier) -> Judgement:
 
 def _long_steps_by_rank(signals: Signals, pauses: Pauses) -> str:
     counts = [f"{rank}: {count}" for rank, count in zip(signals.ranks, pauses.count, strict=True)]
+    if pauses.by_rank is not None:
+        costs = (format_seconds(cost) for cost in pauses.by_rank)
+        counts = [f"{text} ({cost} a step)" for text, cost in zip(counts, costs, strict=True)]
     return f"long steps by rank: {', '.join(counts)}"
 
 

@@ -65,7 +65,7 @@ def finding_lines(number: int, item: WatchFinding) -> list[str]:
         lines.append(f"     evidence: the others wait for it most at {item.collective}")
     lines += [
         f"     evidence: {Path(line.file).name}:{line.line} in {line.function}: about "
-        f"{format_seconds(seconds, 2)} a step more than the others, by samples of the whole job"
+        f"{format_seconds(seconds, 2)} a step longer there, by samples"
         for line, seconds in item.lines
     ]
     lines.append(f"     what to do: {finding.advice}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.features.watch.analysis.jobs import START_NS, job
-from tests.features.watch.job.folders import USE, write_job
+from tests.features.watch.job.folders import USE, write_job, write_samples
 from torchscale.features.watch.job import host_load
 from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.job import WatchedJob
@@ -17,6 +17,7 @@ from torchscale.features.watch.job.measured_job import LEFT_OUT
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 from torchscale.schema.watch.report import JobState
+from torchscale.worker.watch import clock
 
 STARTED = START_NS * 1e-9 - 4.0
 
@@ -30,12 +31,8 @@ def _job(directory: Path, command: tuple[str, ...] = ("torchrun", "train.py")) -
 
 def test_a_slow_rank_is_reported_with_the_collective_and_the_line(tmp_path: Path) -> None:
     write_job(tmp_path, job(2, 200, lambda rank, _: 4.0 * rank))
-    slow = {
-        **USE,
-        "lines": [["/home/me/train.py", 31, "log", "", 40], *USE["lines"]],
-        "samples": 140,
-    }
-    (tmp_path / "ranks" / "1.0" / "lines.json").write_text(json.dumps(slow))
+    write_samples(tmp_path, 0, {12: 60, 20: 40})
+    write_samples(tmp_path, 1, {31: 40, 12: 60, 20: 40})
 
     report = _job(tmp_path).report(STARTED + 60)
     (found,) = [i for i in report.findings if i.finding.kind is FindingKind.STRAGGLER]
@@ -95,7 +92,7 @@ def test_ranks_of_several_hosts_are_not_compared(tmp_path: Path) -> None:
 def test_what_ranks_could_not_do_and_lost_is_noted(tmp_path: Path) -> None:
     write_job(tmp_path, job(2, 60), problem="OSError: No space left on device")
     lost = {**USE, "lost_calls": 7}
-    (tmp_path / "ranks" / "0.0" / "lines.json").write_text(json.dumps(lost))
+    (tmp_path / "ranks" / "0.0" / "use.json").write_text(json.dumps(lost))
     notes = _job(tmp_path).report(STARTED + 60).notes
 
     assert any("No space left" in note for note in notes)
@@ -165,7 +162,7 @@ def test_what_others_take_of_the_cores_makes_confidence_low(
         """With so much of both cores used by others."""
         load = HostLoadSamples()
         for second in range(8):
-            monkeypatch.setattr(host_load.clock, "now", lambda s=second: START_NS * 1e-9 + s)
+            monkeypatch.setattr(clock, "now", lambda s=second: START_NS * 1e-9 + s)
             busy = {0: second * (0.5 + others), 1: second * (0.5 + others)}
             monkeypatch.setattr(host_load, "_cores", lambda b=busy: (b, {0: 0.0, 1: 0.0}))
             monkeypatch.setattr(host_load, "_used_by", lambda _, s=second: s * 0.5)

@@ -201,7 +201,7 @@ def test_a_program_that_ends_soon_after_a_signal_was_stopped(
     def ended(number: int | None, seconds: float) -> bool:
         """Whether a program that ends so long after this signal was stopped by it."""
         now = [100.0]
-        monkeypatch.setattr(relay.time, "monotonic", lambda: now[0])
+        monkeypatch.setattr("torchscale.features.watch.job.relay.time.monotonic", lambda: now[0])
         one = Relay()
         if number is not None:
             one._take(number, None)

@@ -170,6 +170,7 @@ TESTED_BY: dict[str, str] = {
     "pytest_plugin/session.py": "test_pytest_plugin.py",
     "features/validate/run/burn_in.py": "integration/test_burn_in.py",
     "launch/kinds/training.py": "launch/test_collect.py",
+    "analysis/training/result.py": "launch/test_collect.py",
     "features/validate/fleet/differences.py": "features/validate/fleet/test_fleet.py",
     "features/cluster/nodes/follower.py": "features/cluster/nodes/test_leader.py",
     "features/cluster/nodes/launch.py": "integration/test_nodes.py",

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from torchscale.analysis.exchanges.steps import JobSteps, Matrix, WaitsBy
+from torchscale.analysis.training.result import training_result
 from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.stream import RankStream
-from torchscale.launch.kinds.training import training_result
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import MemoryUse, RankRecord

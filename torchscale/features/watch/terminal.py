@@ -13,6 +13,7 @@ from torchscale.features.watch.text import cost_of_a_step, format_dollars, headl
 from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document
 from torchscale.report.text.findings import not_judged
+from torchscale.report.values import only_if
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 from torchscale.util.units import format_seconds
 from torchscale.util.words import plural
@@ -32,8 +33,8 @@ def print_watch(report: WatchReport, console: Console) -> None:
         blocks.append(startup)
     if report.per_rank:
         blocks.append(ranks_table(report))
-    if report.abstentions:
-        blocks.append(Paragraph(not_judged(report.abstentions)))
+    left_out = not_judged(report.abstentions, on_device=report.device != "cpu")
+    blocks += only_if(bool(left_out), Paragraph(left_out))
     sections = (Section("", "job", tuple(blocks)),)
     print_document(Document(headline(report), "", tuple(verdict), (), sections), console)
 

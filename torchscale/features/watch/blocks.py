@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchscale.features.watch.text import headline, time_rows
+from torchscale.features.watch.text import headline, steps_line, time_rows
 from torchscale.report.document import Block, Paragraph
 from torchscale.report.table import Column, Table
 from torchscale.report.values import TableValue, shortened
@@ -21,6 +21,9 @@ def watched_blocks(label: str, report: WatchReport) -> list[Block]:
     if report.autopsy is not None:
         text += f" It hung: {report.autopsy.summary}."
     blocks: list[Block] = [Paragraph(shortened(text))]
+    if report.failure is not None:
+        blocks += [Paragraph(shortened(f"{line}.")) for line in report.failure.evidence]
+        blocks.append(Paragraph(f"{steps_line(report)}."))
     blocks += [Paragraph(shortened(f"Note: {note}.")) for note in report.notes]
     if report.findings:
         columns = (

@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from . import facts, imports
+from . import crash, ends, facts, imports
 from .beats import beat, until_next
 from .checkpoints import Checkpoints
 from .dump import leave_dump
@@ -35,6 +35,7 @@ from .hooks import (
     watch_passes,
     watch_waits,
 )
+from .last_call import LastCall
 from .marks import Marks
 from .rank_folder import RankFolder
 from .recorder import Call, Recorder
@@ -86,12 +87,14 @@ class Collector:
         marks: What the hooks note.
         peers: Ranks that this rank sends to and receives from.
         checkpoints: What it saves and loads.
+        last_call: The last collective that it called over gloo.
     """
 
     def __init__(self, directory: Path) -> None:
         self.marks = Marks()
         self.peers = Peers()
         self.checkpoints = Checkpoints(self.marks)
+        self.last_call = LastCall()
         self._root = directory
         self._sampler = LineSampler()
         self._forked_ns = 0
@@ -103,7 +106,9 @@ class Collector:
         self.marks.begin()
         self.peers.begin()
         self.checkpoints.begin()
+        self.last_call.begin()
         self._forked_ns = self.marks.start_ns
+        crash.end_in_child()
         self._begin()
 
     def _begin(self) -> None:
@@ -130,6 +135,7 @@ class Collector:
         """After the job has made its process group."""
         if timing_asked():
             enable_timing()
+        guarded(self.last_call.watch)
         self._start()
 
     def on_step(self, optimizer: int) -> None:
@@ -190,6 +196,7 @@ class Collector:
             self._sampler = LineSampler()
         self._recorder = Recorder(self.marks, since_ns=self._forked_ns)
         facts.claim_rank()
+        ends.know(self._facts)
         self.marks.start()
         with _no_signals():
             # Not one of ``threading``'s: the program lists, traces and waits for those.
@@ -205,6 +212,9 @@ class Collector:
         """
         self._folder.make(self._facts["rank"], self._attempt)
         self._write_facts("running")
+        guarded(crash.watch_crash, str(self._root))
+        if self._folder.path is not None:
+            guarded(self.last_call.open, self._folder.path)
 
     def _run(self) -> None:
         """The thread."""
@@ -221,6 +231,7 @@ class Collector:
             if self._ends.wait(until_next(_FLUSH_SECONDS / _SAMPLES_A_FLUSH)):
                 break
             with self._busy:
+                guarded(ends.look)
                 self._guarded(self._sampler.sample)
                 self._guarded(self._drain_if_urgent)
                 if beat(_FLUSH_SECONDS) != flushed:

@@ -10,6 +10,8 @@
     The keys of the collectives, and process groups with their ranks.
 ``lines.json``
     Lines of the user's program by samples, and what this rank's process used.
+``last-call.bin``
+    The last collective that it called over gloo (``last_call.py``).
 ``checkpoints.json``
     The files that it saved, and those that it loaded before its first step (``checkpoints.py``).
 """

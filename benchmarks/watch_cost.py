@@ -80,15 +80,21 @@ class AttachedTime:
 
 
 class Gate(threading.Event):
-    """In place of the event that ends the collector's thread: the thread waits while it is closed."""
+    """In place of the event that ends the collector's thread: the thread waits while it is closed.
+
+    Attributes:
+        thread: The kernel's number of that thread.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.thread = 0
         self.is_open = threading.Event()
         self.is_open.set()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Whether the thread is to end."""
+        self.thread = threading.get_native_id()
         is_over = super().wait(timeout)
         self.is_open.wait()
         return is_over
@@ -120,8 +126,8 @@ class Switch:
         collectors.install(str(directory))
         collectors.Collector.__init__ = keep  # type: ignore[method-assign]
         (self.collector,) = made
-        self._gate = Gate()
-        self.collector._ends = self._gate
+        self.gate = Gate()
+        self.collector._ends = self.gate
         self._both = [
             (owner, name, original, getattr(owner, name))
             for (owner, name), original in zip(PATCHED, originals, strict=True)
@@ -167,7 +173,7 @@ class Switch:
 
     def detach(self) -> None:
         """Have torch be as it is without the collector."""
-        self._gate.is_open.clear()
+        self.gate.is_open.clear()
         self._clock.stop()
         for owner, name, original, _ in self._both:
             setattr(owner, name, original)
@@ -189,7 +195,7 @@ class Switch:
             table.update(kept)
         gc.callbacks.extend(self._collections)
         self._clock.go_on()
-        self._gate.is_open.set()
+        self.gate.is_open.set()
 
     def _newest_entry(self) -> int:
         """Of gloo's recorder, the only one with entries on CPUs."""
@@ -201,9 +207,8 @@ class Switch:
 class ThreadUse:
     """Of the collector's thread: processor time and bytes that it writes, from the kernel."""
 
-    def __init__(self) -> None:
-        (thread,) = (one for one in threading.enumerate() if one.name == "torchscale-watch")
-        self._folder = Path(f"/proc/self/task/{thread.native_id}")
+    def __init__(self, thread: int) -> None:
+        self._folder = Path(f"/proc/self/task/{thread}")
 
     def read(self) -> tuple[float, int]:
         """Seconds and bytes since the thread's start."""
@@ -255,7 +260,9 @@ def main() -> None:
     """Train in alternating blocks, and leave the times of each."""
     options = _arguments()
     torch.set_num_threads(1)
-    switch = Switch(options.output / "job")
+    directory = options.output / "job"
+    directory.mkdir(parents=True, exist_ok=True)
+    switch = Switch(directory)
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     cause = Cause("none", 1, 0.0, "always", burns=False, steps=1, every=1)
@@ -277,7 +284,7 @@ def main() -> None:
     steps = torch.tensor(max(4, round(options.block_seconds / (run(40)[0] / 40))))
     dist.broadcast(steps, 0)
     count = int(steps)
-    use, order = ThreadUse(), random.Random(0)
+    use, order = ThreadUse(switch.gate.thread), random.Random(0)
     pairs, attached = [], 0.0
     ran, written = use.read()
     switch.noted.clear()

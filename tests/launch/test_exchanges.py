@@ -10,7 +10,7 @@ import pytest
 
 from tests.factories import cells, rank_record
 from torchscale.analysis.exchanges.events import MomentKind
-from torchscale.analysis.training.signals import PairedWaits
+from torchscale.analysis.training.exchange_waits import PairedWaits
 from torchscale.launch.exchanges import paired_waits
 from torchscale.launch.kinds.training import collect_payload
 from torchscale.schema.launch.exchanges import ExchangeBatch, exchanges_file

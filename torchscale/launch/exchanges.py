@@ -20,7 +20,7 @@ from torchscale.analysis.exchanges.events import (
     Times,
 )
 from torchscale.analysis.exchanges.steps import step_edges, step_times
-from torchscale.analysis.training.signals import PairedWaits
+from torchscale.analysis.training.exchange_waits import PairedWaits
 from torchscale.schema.launch.exchanges import ExchangeBatch, exchanges_file
 from torchscale.schema.launch.rank import RankRecord
 from torchscale.util.files import read_bounded

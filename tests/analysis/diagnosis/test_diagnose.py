@@ -700,15 +700,27 @@ def test_three_pauses_that_cost_three_hundredths_are_told_and_five_are_a_pattern
 
 
 @pytest.mark.parametrize(
-    ("wait", "top", "told"), [(3.0, 0.9, True), (2.99, 0.9, False), (3.0, 0.91, False)]
+    ("wait", "top", "told"), [(3.0, 0.75, True), (2.99, 0.75, False), (3.0, 0.76, False)]
 )
 def test_waiting_of_an_eighth_of_the_step_is_nobodys_where_ranks_take_turns(
     wait: float, top: float, told: bool
 ) -> None:
-    """Steps of ranks that share a host scatter by less. One rank that is late in nine of ten steps
-    and more takes no turns."""
+    """Steps of ranks that share a host scatter by less. One rank that is late in more than three of
+    four steps takes no turns."""
     blame = np.array([top, 1 - top, 0.0, 0.0])
     signals = quiet(step_seconds=25.0, wait=np.full((4, BATCHES), wait), blame=blame)
+    assert (FindingKind.LOAD_IMBALANCE in found(signals)) is told
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [(0.125, True), (0.124, False)],
+)
+def test_ranks_take_turns_where_a_second_one_is_late_half_as_often_as_if_all_were(
+    second: float, told: bool
+) -> None:
+    blame = np.array([0.7, second, 0.1, 0.2 - second])
+    signals = quiet(step_seconds=25.0, wait=np.full((4, BATCHES), 3.0), blame=blame)
     assert (FindingKind.LOAD_IMBALANCE in found(signals)) is told
 
 

@@ -66,11 +66,21 @@ def test_pauses_of_one_rank_are_told_with_what_they_cost_all() -> None:
     assert finding.rank == 0
     assert finding.cost_percent == pytest.approx(12.0)
     assert finding.summary == (
-        "rare long steps (6 of 120 on rank 0, nearly none on the others) cost 6.00 ms a step on "
-        "average, and all wait, from a cause that was not recorded"
+        "rare long steps (6 of 120 on rank 0, slight ones or none on the others) cost 6.00 ms a "
+        "step on average, and all wait, from a cause that was not recorded"
     )
-    assert finding.evidence == ("long steps by rank: 0: 6, 1: 0, 2: 0, 3: 0",)
+    assert finding.evidence == (
+        "long steps by rank: 0: 6 (6.00 ms a step), 1: 0 (0 µs a step), 2: 0 (0 µs a step), "
+        "3: 0 (0 µs a step)",
+    )
     assert "now and then on rank 0 or its host only: checkpoints" in finding.advice
+
+
+def test_the_pauses_of_a_rank_are_its_own_where_another_has_more_slight_ones() -> None:
+    finding = told(Pauses((9, 7), 0.2, 0.0, (0.001, 0.2)), 2, step_seconds=0.2)
+    assert finding.rank == 1
+    assert finding.summary.startswith("rare long steps (7 of 120 on rank 1, slight ones or none")
+    assert finding.evidence[0] == "long steps by rank: 0: 9 (1.00 ms a step), 1: 7 (200 ms a step)"
 
 
 def test_pauses_of_all_ranks_are_told_by_the_one_with_most() -> None:

@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 
 from tests.factories import cells, launch_record, rank_record, training_result
 from torchscale.analysis.diagnosis.diagnose import diagnose
+from torchscale.analysis.training.digest import digest_signals
 from torchscale.analysis.training.document_load import (
     LengthEffect,
     length_effect,
     waiting_for_length,
 )
-from torchscale.analysis.training.signals import digest_signals, launch_signals
+from torchscale.analysis.training.signals import launch_signals
 from torchscale.schema.launch.documents import DocumentStep
 from torchscale.schema.launch.steps import StepSample
 from torchscale.schema.profiles.finding import FindingKind

@@ -9,8 +9,10 @@ import pytest
 
 from tests.factories import cells, launch_record, rank_record, training_result
 from torchscale.analysis.diagnosis.diagnose import diagnose
+from torchscale.analysis.training.digest import digest_signals
+from torchscale.analysis.training.exchange_waits import PairedWaits
 from torchscale.analysis.training.expert_load import expert_load, steps_beyond_the_mean
-from torchscale.analysis.training.signals import PairedWaits, digest_signals, launch_signals
+from torchscale.analysis.training.signals import launch_signals
 from torchscale.schema.launch.experts import ExpertStep, ExpertUse
 from torchscale.schema.launch.signals import SignalDigest
 from torchscale.schema.launch.steps import StepSample

@@ -8,7 +8,7 @@ import pytest
 
 from tests.features.export.formats.exposition import parse
 from tests.features.watch.analysis.jobs import START_NS, job
-from tests.features.watch.job.folders import write_job
+from tests.features.watch.job.folders import write_job, write_start
 from torchscale.features.watch.document import job_name, watched_document, watched_figures
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.report.figures.figure import ExportedRun
@@ -83,3 +83,27 @@ def test_two_findings_of_one_kind_and_rank_are_one_sample(late: WatchReport) -> 
     twice = late.model_copy(update={"findings": late.findings * 2})
     costs = [figure for figure in watched_figures(twice) if "finding" in figure.name]
     assert len(costs) == len({tuple(figure.labels.items()) for figure in costs})
+
+
+def test_a_slow_start_is_about_the_start_and_costs_no_share_of_a_step(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 60))
+    write_start(tmp_path, 6.0, 26.0)
+    watched = WatchedJob(tmp_path, ("torchrun", "train.py"), _STARTED)
+    watched.advance()
+    document = watched_document(watched.report(_STARTED + 60))
+    tables = {
+        block.caption: block
+        for section in document.sections
+        for block in section.blocks
+        if isinstance(block, Table)
+    }
+    (row,) = tables["What limits it over time: train.py"].rows
+    assert [value.text for value in row[:4]] == ["the start", "Slow start", "1", ""]
+    assert [column.title for column in tables["Start-up by rank"].columns] == [
+        "rank",
+        "interpreter and imports",
+        "until the process group",
+        "process group",
+        "first step",
+        "all",
+    ]

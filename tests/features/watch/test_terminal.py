@@ -6,11 +6,12 @@ import io
 import re
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from tests.features.watch.analysis.jobs import START_NS, job
 from tests.features.watch.job.device_jobs import DeviceJob, watched
-from tests.features.watch.job.folders import write_job
+from tests.features.watch.job.folders import write_job, write_start
 from torchscale.features.watch.analysis.goodput import with_price
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.terminal import print_watch
@@ -104,3 +105,30 @@ def test_a_job_without_steps_says_what_was_missing(tmp_path: Path) -> None:
     assert text.startswith("No step was seen in")
     assert "note: no rank reported" in text
     assert "bottleneck" not in text
+
+
+def test_a_rank_that_the_others_wait_for_as_the_job_starts_is_told_without_a_share_of_a_step(
+    tmp_path: Path,
+) -> None:
+    write_job(tmp_path, job(2, 60))
+    write_start(tmp_path, 6.0, 26.0)
+    report = _report(tmp_path)
+    text = _text(report)
+
+    flat = " ".join(text.split())
+    assert (
+        "Slow start: as the job starts, once, the other ranks wait 20 s for rank 1: until" in flat
+    )
+    assert "on the others (high confidence)" in flat
+    assert "Start-up by rank" in text
+    table = text.partition("Start-up by rank")[2].partition("Mean step")[0]
+    rows = [" ".join(line.split()) for line in table.splitlines()]
+    assert "0 5.0 s 1.0 s 22 s 2.0 s 30 s" in rows
+    assert "1 5.0 s 21 s 2.0 s 2.0 s 30 s" in rows
+    assert report.startup[1].before_group == pytest.approx(21)
+    assert "Slow start" in _text(with_price(report, 2.5))
+
+
+def test_a_short_start_that_is_alike_on_all_ranks_has_no_table(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 60))
+    assert "Start-up by rank" not in _text(_report(tmp_path))

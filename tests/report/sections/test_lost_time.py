@@ -16,7 +16,7 @@ from tests.analysis.training.test_signals import ranks_of
 from tests.factories import cells, launch_record, rank_record, run
 from tests.features.trace.analysis.test_analyze import training
 from torchscale.analysis.summary.run import summarize
-from torchscale.analysis.training.signals import digest_signals
+from torchscale.analysis.training.digest import digest_signals
 from torchscale.features.trace.analysis.analyze import analyze_trace
 from torchscale.report.build import build_document
 from torchscale.report.charts import StackedChart, TimelineChart

@@ -98,6 +98,50 @@ def test_a_program_of_one_process_leaves_its_steps(tmp_path: Path) -> None:
     RankUse.model_validate_json((folder / "lines.json").read_bytes())
 
 
+COMPILED = """
+class Model(torch.nn.Linear):
+    def forward(self, batch):
+        return super().forward(batch) * 2
+compiled = torch.compile(Model(4, 4), backend="aot_eager", dynamic=False)
+for size in (2, 2, 3):
+    compiled(torch.ones(size, 4)).sum().backward()
+    optimizer.step()
+torch._dynamo.reset()
+compiled(torch.ones(5, 4)).sum().backward()
+optimizer.step()
+time.sleep(1.5)
+"""
+
+
+@pytest.mark.slow
+def test_what_a_program_shows_beside_its_steps_is_left(tmp_path: Path) -> None:
+    from torchscale.analysis.exchanges.events import MomentKind
+
+    stream = RankStream(_run(tmp_path, COMPILED), Names())
+    moments = stream.read().moments
+    compiled = moments.between(MomentKind.COMPILE, MomentKind.COMPILE_END)
+    steps = moments.at(MomentKind.STEP)
+    stream.evidence.assign(steps, 0)
+    evidence = stream.evidence.evidence(())
+
+    first, again, anew = evidence.compilations
+    assert [first.reason, anew.reason] == ["", ""]
+    assert "size mismatch" in again.reason
+    assert {one.function for one in evidence.compilations} == {"forward"}
+    assert [one.step for one in evidence.compilations] == [31, 33, 34]
+    spent = sum(one.seconds for one in evidence.compilations)
+    assert compiled.length * 1e-9 == pytest.approx(spent, rel=0.05)
+    assert len(evidence.lines.step)
+    assert min(evidence.memory.resident) > 10 << 20
+    startup = stream.facts.startup
+    assert startup.python_ns is not None
+    assert startup.import_ns is not None
+    assert startup.imported_ns is not None
+    assert stream.facts.process_began * 1e9 < startup.python_ns < startup.import_ns
+    assert startup.import_ns < startup.imported_ns < steps[0]
+    assert startup.group_ns is None
+
+
 def test_a_program_that_ends_while_the_thread_writes_leaves_each_moment_once(
     tmp_path: Path,
 ) -> None:
@@ -164,7 +208,7 @@ def test_what_fails_is_told_whatever_is_written_after_it(tmp_path: Path) -> None
 import torchscale_collector.collector as collector
 import torchscale_collector.sampler as sampler
 collector.beat = lambda _: time.monotonic()  # written in every round
-sampler.frames = lambda _: 1 / 0
+sampler.user_place = lambda _: 1 / 0
 time.sleep(0.5)
 """
     folder = _run(tmp_path, breaks)
@@ -235,5 +279,6 @@ def test_a_backend_stays_known_after_its_groups_are_destroyed(
         monkeypatch.setattr(facts, "backend", lambda named=named: named)
         monkeypatch.setattr(facts, "device", lambda: "cuda")
         collector._refresh_facts()
-        assert collector._facts == {"device": "cuda", "backend": known}
+        found = {name: collector._facts[name] for name in ("device", "backend")}
+        assert found == {"device": "cuda", "backend": known}
     assert written == ["running", "running"]

@@ -53,3 +53,30 @@ def test_shares_go_by_the_clock_of_the_job(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(clock, "now_ns", lambda: 5)
     looked.sample()
     assert looked.take_shares() == [5, 7]
+
+
+def test_each_sample_has_its_time_and_the_number_of_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked = LineSampler()
+    times = iter((10, 20, 30))
+    monkeypatch.setattr(looked, "_schedstat", SimpleNamespace(read=lambda: None))
+    monkeypatch.setattr(clock, "now_ns", lambda: next(times))
+    places = [("train.py", 1, "load", ""), ("train.py", 2, "step", "backward")]
+    for place in (places[0], places[1], places[0]):
+        monkeypatch.setattr(sampler, "user_place", lambda _, place=place: place)
+        looked.sample()
+    assert looked.places == places
+    assert looked.take_samples() == [10, 0, 20, 1, 30, 0]
+    assert looked.take_samples() == []
+
+
+def test_places_beyond_the_most_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = LineSampler()
+    monkeypatch.setattr(sampler, "_MAX_LINES", 2)
+    for line in (1, 2, 3, 1):
+        monkeypatch.setattr(sampler, "user_place", lambda _, line=line: ("a.py", line, "f", ""))
+        looked.sample()
+    assert [place[1] for place in looked.places] == [1, 2]
+    assert looked.take_samples()[1::2] == [0, 1, 0]
+    assert looked.counts.total() == 3

@@ -23,6 +23,7 @@ from torchscale.analysis.diagnosis.rules_device import (
 from torchscale.analysis.diagnosis.rules_experts import slow_experts, uneven_experts
 from torchscale.analysis.diagnosis.rules_nodes import straggling_node
 from torchscale.analysis.diagnosis.rules_pauses import pauses
+from torchscale.analysis.diagnosis.rules_periods import periodic_straggler, periodic_work
 from torchscale.analysis.diagnosis.rules_pipeline import (
     intermittent_peer,
     slow_peer,
@@ -74,6 +75,8 @@ def _abstention(kind: FindingKind, reason: str) -> Abstention:
 
 _RULES = (
     input_pipeline,
+    periodic_straggler,
+    periodic_work,
     intermittent_straggler,
     intermittent_peer,
     straggling_node,

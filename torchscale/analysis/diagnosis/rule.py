@@ -32,6 +32,7 @@ from torchscale.analysis.diagnosis.signals import (
     SignalOrigin,
     Signals,
     SignalSeries,
+    SlowPeriod,
     Windows,
 )
 from torchscale.schema.profiles.finding import Finding, FindingKind
@@ -217,6 +218,9 @@ PAUSES: RuleInput[Pauses] = RuleInput(
 WINDOWS: RuleInput[Windows] = RuleInput(
     f"each rank's compute time over at least {MIN_COMPARED} steps, one by one",
     lambda it, _: it.windows,
+)
+PERIODS: RuleInput[tuple[SlowPeriod, ...]] = RuleInput(
+    "what comes back every so many steps", lambda it, _: it.periods
 )
 BUCKET_BYTES: RuleInput[tuple[int, ...]] = RuleInput("bucket sizes", lambda it, _: it.bucket_bytes)
 PROBE: RuleInput[LinkProbe] = RuleInput(

@@ -184,7 +184,8 @@ def unsplit_communication(signals: Signals, exposed: SignalSeries) -> Judgement:
 
 @rule(FindingKind.SYNC_VARIANCE, EXPOSED_QUANTILES, EARLIER, where=(several_ranks,))
 def sync_variance(signals: Signals, quantiles: tuple[float, float], earlier: Earlier) -> Judgement:
-    """Exposed synchronization that varies from step to step, where nothing else explains it."""
+    """Transfers that vary from step to step, where nothing else explains it. A wait for a rank that
+    is late is none of the link's."""
     p50, p95 = quantiles
     explained = (
         FindingKind.STRAGGLER,
@@ -194,6 +195,7 @@ def sync_variance(signals: Signals, quantiles: tuple[float, float], earlier: Ear
         FindingKind.UNEVEN_STAGES,
         FindingKind.UNEVEN_MICRO_BATCHES,
         FindingKind.PAUSES,
+        FindingKind.PERIODIC_WORK,
         FindingKind.INPUT_PIPELINE,
     )
     if any(finding.kind in explained for finding in earlier):
@@ -204,7 +206,8 @@ def sync_variance(signals: Signals, quantiles: tuple[float, float], earlier: Ear
         or p50 <= EXPOSED_FLOOR * signals.step_seconds
     ):
         return None
-    cost = max(0.0, _mean_exposed(signals) - p50)
+    transfer = signals.exposed if signals.transfer is None else signals.transfer
+    cost = 0.0 if transfer is None else max(0.0, float(signals.mean(transfer)) - p50)
     return Finding(
         kind=FindingKind.SYNC_VARIANCE,
         cost_percent=percent(cost, signals),
@@ -216,13 +219,5 @@ def sync_variance(signals: Signals, quantiles: tuple[float, float], earlier: Ear
             f"(p95 − p50) ÷ p50 = {format_percent((p95 - p50) / p50, 0)}, over {signals.steps} "
             "steps",
         ),
-        advice="look for traffic of others on the link, for congestion, and for ranks that are "
-        "late now and then",
+        advice="look for traffic of others on the link, and for congestion",
     )
-
-
-def _mean_exposed(signals: Signals) -> float:
-    wait, transfer = signals.wait, signals.transfer
-    if wait is None or transfer is None:
-        return 0.0
-    return float(signals.mean(wait).mean() + signals.mean(transfer))

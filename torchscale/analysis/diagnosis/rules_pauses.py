@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from torchscale.analysis.diagnosis.rule import PAUSES, Judgement, rule
+from torchscale.analysis.diagnosis.rule import EARLIER, PAUSES, Earlier, Judgement, rule
 from torchscale.analysis.diagnosis.shared import (
     EXPLAINED_SHARE,
+    comes_back,
     explained_by_processes,
     high_if,
     percent,
@@ -34,14 +35,17 @@ CERTAIN_CHANCE = 0.01
 """Below this chance the rank is certain."""
 
 
-@rule(FindingKind.PAUSES, PAUSES)
-def pauses(signals: Signals, pauses: Pauses) -> Judgement:
+@rule(FindingKind.PAUSES, PAUSES, EARLIER)
+def pauses(signals: Signals, pauses: Pauses, earlier: Earlier) -> Judgement:
     """Rare long steps, and whether they are garbage collections."""
     cost, most = pauses.seconds_per_step, max(pauses.count)
     collection = pauses.collection_seconds_per_step
     if most < MIN_PAUSES or cost < PAUSE_FLOOR * signals.step_seconds:
         return None
     row, chance = _rank_with_all(pauses)
+    ranks = (None, *signals.ranks) if row is None else (None, signals.ranks[row])
+    if any(comes_back(earlier, rank, cost) for rank in ranks):
+        return None
     if row is not None and explained_by_processes(signals, row, cost) is not None:
         row = None
     by_collection = collection is not None and collection > EXPLAINED_SHARE * cost
@@ -52,10 +56,11 @@ def pauses(signals: Signals, pauses: Pauses) -> Judgement:
     where, here = f"on the rank with most) cost {format_seconds(cost)} a step on average", ""
     if row is not None:
         rank, certain = signals.ranks[row], chance <= CERTAIN_CHANCE
+        most = pauses.count[row]
         here = f" on rank {rank} or its host only"
         where = (
-            f"on rank {rank}, nearly none on the others) cost {format_seconds(cost)} a step on "
-            "average, and all wait"
+            f"on rank {rank}, slight ones or none on the others) cost {format_seconds(cost)} a step "
+            "on average, and all wait"
         )
     cause = "something other than garbage collection"
     advice = (
@@ -91,6 +96,9 @@ def pauses(signals: Signals, pauses: Pauses) -> Judgement:
 
 def _long_steps_by_rank(signals: Signals, pauses: Pauses) -> str:
     counts = [f"{rank}: {count}" for rank, count in zip(signals.ranks, pauses.count, strict=True)]
+    if pauses.by_rank is not None:
+        costs = (format_seconds(cost) for cost in pauses.by_rank)
+        counts = [f"{text} ({cost} a step)" for text, cost in zip(counts, costs, strict=True)]
     return f"long steps by rank: {', '.join(counts)}"
 
 

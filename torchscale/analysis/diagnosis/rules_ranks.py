@@ -43,8 +43,11 @@ from torchscale.util.units import format_percent, format_seconds
 IMBALANCE_FLOOR = 0.12
 """Share of the step. Ranks do not leave a collective at the same moment and their steps scatter,
 which counts as waiting: 12 clean runs of gloo ranks on two cores have none (docs/tested-on.md)."""
-IMBALANCE_TOP_BLAME = 0.9
-"""Chosen: beyond this share of the blame a single rank is late, and ranks do not take turns."""
+IMBALANCE_TOP_BLAME = 0.75
+"""Chosen: beyond this share of the blame that named ranks leave, a single rank is late, and ranks do
+not take turns. Beyond the same share, slow spells are one rank's."""
+IMBALANCE_SECOND_BLAME = 0.5
+"""Share of an even share of it that a second rank has at least, to be late in turn."""
 INPUT_FLOOR = 0.05
 """Share of the step that every rank waits for data. Above :data:`COST_FLOOR`, since collating and
 copying a batch takes something in every run."""
@@ -155,6 +158,19 @@ def uneven_lengths(signals: Signals, lengths: LengthLoad) -> Judgement:
     )
 
 
+def take_turns(blame: SignalSeries) -> bool:
+    """Whether at least two ranks are late, each in a good part of the steps.
+
+    Args:
+        blame: Of each rank that is not named for something else.
+    """
+    total = float(blame.sum())
+    if len(blame) < 2 or total <= 0:
+        return False
+    second, top = np.sort(blame)[-2:] / total
+    return bool(top <= IMBALANCE_TOP_BLAME and second >= IMBALANCE_SECOND_BLAME / len(blame))
+
+
 @rule(FindingKind.LOAD_IMBALANCE, WAIT, BLAME, EARLIER, where=(several_ranks,))
 def load_imbalance(
     signals: Signals, wait: Matrix, blame: SignalSeries, earlier: Earlier
@@ -173,10 +189,7 @@ def load_imbalance(
         for item in earlier
         if item.kind in (FindingKind.PAUSES, FindingKind.UNEVEN_LENGTHS) and item.rank is None
     )
-    top = int(blame.argmax())
-    if left < IMBALANCE_FLOOR * signals.step_seconds or (
-        not named and blame[top] > IMBALANCE_TOP_BLAME
-    ):
+    if left < IMBALANCE_FLOOR * signals.step_seconds or not take_turns(np.delete(blame, named)):
         return None
     return Finding(
         kind=FindingKind.LOAD_IMBALANCE,

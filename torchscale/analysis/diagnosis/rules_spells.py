@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from torchscale.analysis.diagnosis.rule import (
     BLAME,
+    EARLIER,
     WAIT,
     WINDOWS,
+    Earlier,
     Judgement,
     not_staged,
     rule,
@@ -15,6 +17,7 @@ from torchscale.analysis.diagnosis.shared import (
     COST_FLOOR,
     EXPLAINED_SHARE,
     cannot_name,
+    comes_back,
     explained_by_processes,
     high_if,
     percent,
@@ -35,9 +38,16 @@ FEW_SPELLS_EXCESS = 0.30
 slower for seconds (docs/tested-on.md)."""
 
 
-@rule(FindingKind.INTERMITTENT_STRAGGLER, WINDOWS, WAIT, BLAME, where=(several_ranks, not_staged))
+@rule(
+    FindingKind.INTERMITTENT_STRAGGLER,
+    WINDOWS,
+    WAIT,
+    BLAME,
+    EARLIER,
+    where=(several_ranks, not_staged),
+)
 def intermittent_straggler(
-    signals: Signals, windows: Windows, wait: Matrix, blame: SignalSeries
+    signals: Signals, windows: Windows, wait: Matrix, blame: SignalSeries, earlier: Earlier
 ) -> Judgement:
     """Slow spells of one rank that come back, and that nothing else explains."""
     if (refusal := cannot_name(signals)) is not None:
@@ -45,6 +55,8 @@ def intermittent_straggler(
     spells = slow_spells(windows, range(len(signals.ranks)))
     if spells is None or isinstance(spells, str):
         return spells
+    if comes_back(earlier, signals.ranks[spells.row], spells.cost):
+        return None
     caused = float(blame[spells.row] * signals.mean(wait).sum() / (len(signals.ranks) - 1))
     return judge_spells(signals, spells, min(spells.cost, caused), "the others")
 

@@ -24,6 +24,7 @@ from torchscale.analysis.diagnosis.shared import (
     MIN_SAMPLES,
     beyond_even_share,
     cannot_name,
+    comes_back,
     explained_by_processes,
     median_of_others,
     percent,
@@ -100,7 +101,8 @@ def straggler(
     slow = half is not None and steady >= COMPUTE_EXCESS * typical and steady > half
     to_blame = _has_blame(_blame_beside_experts(signals, blame, wait), row)
     waited_for = cost >= COST_FLOOR * signals.step_seconds and to_blame
-    if not slow or not waited_for or _is_explained(signals, mean, cost, late_data):
+    is_told = comes_back(earlier, signals.ranks[row], cost)
+    if is_told or not (slow and waited_for) or _is_explained(signals, mean, cost, late_data):
         return None
     quiet = quiet_phases(signals, row, mean / typical)
     unsynchronized = unsynchronized_passes(signals, row)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from torchscale.analysis.diagnosis.signals import (
@@ -10,7 +12,7 @@ from torchscale.analysis.diagnosis.signals import (
     Signals,
     SignalSeries,
 )
-from torchscale.schema.profiles.finding import Confidence
+from torchscale.schema.profiles.finding import Confidence, Finding
 from torchscale.util.interval_text import format_ends, with_interval
 from torchscale.util.units import format_percent, format_seconds
 
@@ -60,6 +62,17 @@ def explained_by_processes(signals: Signals, row: int, excess: float) -> str | N
     return (
         f"other processes took {format_percent(share, 0)} more of rank {rank}'s cores; that can "
         "make it slow"
+    )
+
+
+def comes_back(earlier: Sequence[Finding], rank: int | None, cost: float) -> bool:
+    """Whether most of what a rank, or all, lose (seconds a step) is known to come back every so many
+    steps."""
+    return any(
+        item.period_steps is not None
+        and item.rank == rank
+        and item.cost_seconds >= EXPLAINED_SHARE * cost
+        for item in earlier
     )
 
 

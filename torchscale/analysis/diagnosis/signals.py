@@ -62,6 +62,33 @@ class Pauses:
 
 
 @dataclass(frozen=True)
+class SlowPeriod:
+    """Steps that are long again and again.
+
+    Attributes:
+        row: Of the rank; ``None`` where all ranks are slow together.
+        steps: From one time to the next.
+        excess: Seconds by which such a step is longer; a rank's than that of the others.
+        cost: Seconds a step that all lose by it, mean over all steps.
+        times: How often it came.
+        length: Steps that one time takes.
+        is_exact: Whether it comes in exactly so many steps.
+        first: Step in which it came first; ``None`` where it came from the beginning.
+        slow: Which steps are long, from step 0 on; ``None`` in what a record holds.
+    """
+
+    row: int | None
+    steps: int
+    excess: float
+    cost: float
+    times: int
+    length: int = 1
+    is_exact: bool = True
+    first: int | None = None
+    slow: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True)
 class Windows:
     """Stretches of consecutive steps, without pauses; seconds per step.
 
@@ -225,7 +252,8 @@ class Signals:
             ranks.
         exposed: Communication that no compute hides, where waiting and transfer cannot be told
             apart; mean over ranks.
-        exposed_p50, exposed_p95: Quantiles over steps of waiting and transfer together, mean over
+        exposed_p50, exposed_p95: Quantiles over steps of the transfer; of waiting and transfer where
+            the two cannot be told apart. Mean over
             ranks.
         overlap: Share of communication under compute.
         bucket_bytes: Gradient buckets of a step.
@@ -233,6 +261,8 @@ class Signals:
         link_bytes_per_second: What the link is rated at.
         pauses: Rare long steps.
         windows: Stretches of consecutive steps.
+        periods: What comes back every so many steps: the rank's that costs most by it, or that of
+            all; none where single steps are not known.
         other_processes: Share of each rank's cores that other processes used.
         host_bound: The device idle because the host launches late; on CPU, time between operators.
         busy: Time in kernels, or on CPU in operators; recordings alone tell it from the rest of
@@ -288,6 +318,7 @@ class Signals:
     link_bytes_per_second: float | None = None
     pauses: Pauses | None = None
     windows: Windows | None = None
+    periods: tuple[SlowPeriod, ...] = ()
     other_processes: SignalSeries | None = None
     host_bound: SignalSeries | None = None
     busy: SignalSeries | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,19 +23,45 @@ every 15 steps are found in 3 of 3 runs (docs/tested-on.md)."""
 RARE_SHARE = 0.10
 """At most this share of steps are pauses; where more are long, long steps are how the rank works,
 not interruptions."""
+_TO_DEVIATION = 1.4826
+"""From the median absolute deviation to the standard deviation of normal noise."""
+_PAUSE_DEVIATIONS = 6.0
+"""Beyond which no noise of that width reaches a step."""
 PAUSE_STEPS = 3
 """A pause ends within so many steps: what interrupts a rank (a collection, a checkpoint) falls into
 one step or, where it runs beside training, a few. More long steps in a row are a rank that has
 become slow."""
 
 
-def rare_long_steps(seconds: Matrix, collection_seconds: float | None = None) -> Pauses | None:
+def long_floor(seconds: Matrix) -> Matrix:
+    """From which on a step of each rank (rows) is long: 1.5 times its median, and beyond what a busy
+    host makes its steps scatter."""
+    typical = np.median(seconds, axis=1, keepdims=True)
+    scatter = _TO_DEVIATION * np.median(np.abs(seconds - typical), axis=1, keepdims=True)
+    return np.asarray(np.maximum(LONG_STEP_FACTOR * typical, typical + _PAUSE_DEVIATIONS * scatter))
+
+
+def rare_long_steps(
+    seconds: Matrix,
+    collection_seconds: float | None = None,
+    *,
+    left_out: NDArray[np.bool_] | None = None,
+) -> Pauses | None:
     """Pauses from the steps of each rank (rows); ``None`` for fewer than 20 steps, where nothing is
-    rare."""
+    rare.
+
+    Args:
+        seconds: Of each rank and step.
+        collection_seconds: Python's garbage collection, per step, of the rank with most.
+        left_out: Long steps that are no pauses.
+    """
     if seconds.shape[1] < MIN_COMPARED:
         return None
+    long = seconds > long_floor(seconds)
+    if left_out is not None:
+        long &= ~left_out
+    paused = _short_and_rare(long)
     medians = np.median(seconds, axis=1, keepdims=True)
-    paused = _paused_steps(seconds)
     excess = np.where(paused, seconds - medians, 0.0).mean(axis=1)
     return Pauses(
         tuple(int(count) for count in paused.sum(axis=1)),
@@ -65,9 +93,8 @@ def step_windows(
     steps = compute.shape[1]
     if steps < MIN_COMPARED:
         return None
-    count = min(MAX_WINDOWS, steps // WINDOW_STEPS)
-    edges = np.linspace(0, steps, count + 1).round().astype(np.int64)
-    kept = ~_paused_steps(compute)
+    edges = _window_edges(steps)
+    kept = ~_short_and_rare(compute > LONG_STEP_FACTOR * np.median(compute, axis=1, keepdims=True))
     left = np.add.reduceat(kept, edges[:-1], axis=1, dtype=np.float64)
     sizes = np.diff(edges).astype(np.float64)
 
@@ -86,9 +113,33 @@ def step_windows(
     )
 
 
-def _paused_steps(seconds: Matrix) -> NDArray[np.bool_]:
-    """Which steps of each rank are pauses: long, at most three in a row, and rare."""
-    long = seconds > LONG_STEP_FACTOR * np.median(seconds, axis=1, keepdims=True)
+def median_windows(compute: Matrix, wall: SignalSeries, quiet: Matrix) -> Windows | None:
+    """The same by medians."""
+    steps = compute.shape[1]
+    if steps < MIN_COMPARED:
+        return None
+    edges = _window_edges(steps)
+    return Windows(
+        np.diff(edges).astype(np.float64),
+        block_medians(wall[None], edges)[0],
+        block_medians(compute, edges),
+        block_medians(quiet, edges),
+    )
+
+
+def block_medians(values: Matrix, edges: NDArray[np.int64]) -> Matrix:
+    """Of each row between edges: what single long steps do not move."""
+    parts = [np.median(values[:, begin:end], axis=1) for begin, end in pairwise(edges)]
+    return np.stack(parts, axis=1)
+
+
+def _window_edges(steps: int) -> NDArray[np.int64]:
+    count = min(MAX_WINDOWS, steps // WINDOW_STEPS)
+    return np.asarray(np.linspace(0, steps, count + 1).round().astype(np.int64))
+
+
+def _short_and_rare(long: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which long steps of each rank are pauses: at most three in a row, and rare."""
     short_runs = np.zeros_like(long)
     for row, marks in enumerate(long):
         changes = np.flatnonzero(np.diff(np.concatenate([[False], marks, [False]]).astype(np.int8)))

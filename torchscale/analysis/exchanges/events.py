@@ -37,6 +37,8 @@ class MomentKind(IntEnum):
     SAVE_END = 14
     EVALUATION = 15
     TRAINING = 16
+    COMPILE = 17
+    COMPILE_END = 18
 
 
 @dataclass(frozen=True)

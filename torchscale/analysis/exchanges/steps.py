@@ -17,7 +17,7 @@ is not known then, and it counts as the rank's own time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cached_property
@@ -131,6 +131,19 @@ TIMES = tuple(
     item.name for item in fields(JobSteps) if item.name not in ("first", "end_ns", "waits_by")
 )
 """Names of the matrices."""
+
+
+def table_of(wall: Matrix, known: Mapping[str, Matrix]) -> JobSteps:
+    """Steps of which some columns are known; the others are 0.
+
+    Args:
+        wall: Seconds of each rank and step.
+        known: By the names of :class:`JobSteps`, seconds of each rank and step.
+    """
+    nothing = np.zeros_like(wall)
+    columns = {name: known.get(name, nothing) for name in TIMES if name != "wall"}
+    no_times = np.zeros(wall.shape[1], np.int64)
+    return JobSteps(0, no_times, wall, waits_by=WaitsBy.CALLS, **columns)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from torchscale.analysis.diagnosis.signals import (
     Matrix,
     Pauses,
     Signals,
+    SlowPeriod,
     Windows,
 )
 from torchscale.schema.launch.steps import RankSteps
@@ -86,6 +87,7 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
         link_bytes_per_second=_least([launch.link_bytes_per_second for launch in launches]),
         pauses=_pauses([launch.pauses for launch in launches], scales),
         windows=_windows([launch.windows for launch in launches], scales),
+        periods=_periods([launch.periods for launch in launches], scales),
         other_processes=_mean([launch.other_processes for launch in launches]),
         throttled=_reasons([launch.throttled for launch in launches]),
         allocation_retries=_total([launch.allocation_retries for launch in launches]),
@@ -214,6 +216,22 @@ def _windows(items: Sequence[Windows | None], scales: Sequence[float]) -> Window
         joined([item.wall for item in known]),
         joined([item.compute for item in known]),
         optional(joined, complete(item.quiet for item in known)),
+    )
+
+
+def _periods(
+    items: Sequence[tuple[SlowPeriod, ...]], scales: Sequence[float]
+) -> tuple[SlowPeriod, ...]:
+    """Of each rank, and of all together, the one that costs the median of those that launches
+    have."""
+    by_row: dict[int | None, list[SlowPeriod]] = {}
+    for periods, scale in zip(items, scales, strict=True):
+        for period in periods:
+            scaled = replace(period, excess=period.excess * scale, cost=period.cost * scale)
+            by_row.setdefault(period.row, []).append(scaled)
+    return tuple(
+        sorted(found, key=lambda item: item.cost)[(len(found) - 1) // 2]
+        for found in by_row.values()
     )
 
 

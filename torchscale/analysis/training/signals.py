@@ -1,11 +1,9 @@
-"""The always-on signals of a launch: from the steps of all ranks to a digest, and from records to
-what rules judge."""
+"""The always-on signals of a launch: from its record to what rules judge."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,308 +12,31 @@ from torchscale.analysis.diagnosis.signals import (
     FetchedMemory,
     LengthLoad,
     LinkProbe,
-    Matrix,
     Pauses,
     SignalOrigin,
     Signals,
     SignalSeries,
+    SlowPeriod,
     Windows,
-)
-from torchscale.analysis.diagnosis.step_windows import rare_long_steps, step_windows
-from torchscale.analysis.training.document_load import (
-    LengthEffect,
-    length_effect,
-    waiting_for_length,
 )
 from torchscale.analysis.training.expert_load import (
     beyond_the_mean,
     expert_load,
-    steps_beyond_the_mean,
 )
 from torchscale.analysis.training.flags import other_processes_shares
 from torchscale.analysis.training.throughput import mean_step_seconds
 from torchscale.config.strategies.model_parallel import PipelineBase
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
-from torchscale.schema.launch.signals import LinkSample, RankSignals, SignalDigest, StepWindows
-from torchscale.schema.launch.steps import StepSample
+from torchscale.schema.launch.signals import (
+    LinkSample,
+    PeriodDigest,
+    RankSignals,
+    SignalDigest,
+    StepWindows,
+)
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.util.optional import complete, optional
-
-_DECIMALS = 9
-"""Nanoseconds, below what any clock here resolves: half the digits of a record of many ranks."""
-
-
-@dataclass(frozen=True)
-class PairedWaits:
-    """What ranks waited for within the phases of a step, by the moments at which each of them called
-    each collective; seconds, a row a rank and a column a step.
-
-    Attributes:
-        wait: For ranks that called it later.
-        transfer: Blocked once all had.
-        blame: The others' waiting for this rank.
-        complete: Whether all collectives of a step are known, by step.
-        includes_sync: Whether the exchanges of gradients and buffers are among them.
-    """
-
-    wait: Matrix
-    transfer: Matrix
-    blame: Matrix
-    complete: NDArray[np.bool_]
-    includes_sync: bool = False
-
-
-def digest_signals(
-    ranks: Sequence[Sequence[StepSample]],
-    batch_steps: Sequence[int],
-    paired: PairedWaits | None = None,
-) -> SignalDigest:
-    """What the diagnosis needs of the steps of all ranks.
-
-    The rank that waits least for an exchange is the one that came last to it, so its exposed time
-    is the transfer, and what the others' exceed it by is waiting: no clock needs to be shared. The
-    exchanges of a step are taken apart: that of the buffers before the forward pass, that of the
-    gradients, and all that is waited for within the phases. The last are many, and each may have
-    another last rank: where it is known who called each when (``paired``), that decides.
-    Of a user's script waiting and transfer are known step by step.
-    """
-    compute = np.array([[step.compute for step in steps] for steps in ranks])
-    data = np.array([[step.data_wait for step in steps] for steps in ranks])
-    edges = list(itertools.pairwise([0, *itertools.accumulate(batch_steps)]))
-
-    def by_batch(values: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
-        return tuple(
-            tuple(round(float(row[begin:end].mean()), _DECIMALS) for begin, end in edges)
-            for row in values
-        )
-
-    digest = SignalDigest(compute=by_batch(compute), data_wait=by_batch(data))
-    experts = complete(step.experts for steps in ranks for step in steps)
-    if experts is not None:
-        tokens, took = (
-            np.array([float(getattr(step, name)) for step in experts]).reshape(compute.shape)
-            for name in ("tokens_per_rank", "seconds")
-        )
-        digest = digest.model_copy(
-            update={"expert_tokens_per_rank": by_batch(tokens), "expert_seconds": by_batch(took)}
-        )
-    lengths = length_effect(ranks)
-    even = compute
-    if lengths is not None:
-        explained = lengths.explained(compute)
-        even = compute - explained
-        digest = _with_lengths(digest, ranks, explained, by_batch(explained))
-    unknown = any(step.sync is None for steps in ranks for step in steps)
-    if len(ranks) > 1 and (unknown or _is_pipeline(ranks)):
-        return digest.model_copy(update={"windows": _unsynchronized_windows(ranks, compute)})
-    pauses = rare_long_steps(even + data)
-    if pauses is not None:
-        digest = digest.model_copy(
-            update={
-                "long_steps": pauses.count,
-                "long_step_seconds": pauses.seconds_per_step,
-                "long_step_seconds_by_rank": pauses.by_rank,
-            }
-        )
-    if len(ranks) < 2:
-        return digest
-    waits = _own_waits(ranks) or _waits(ranks, paired)
-    return digest.model_copy(
-        update={
-            "wait": by_batch(waits.wait),
-            "transfer": by_batch(waits.transfer[None, :])[0],
-            "blame": tuple(float(share) for share in waits.blame / max(waits.blame.sum(), 1e-12)),
-            "exposed_p50": float(np.quantile(waits.exposed, 0.5)),
-            "exposed_p95": float(np.quantile(waits.exposed, 0.95)),
-            "windows": _windows(ranks, *_with_equal_load(ranks, compute, lengths)),
-        }
-    )
-
-
-@dataclass(frozen=True)
-class _Waits:
-    """Waiting and transfer in the exchanges of each step, in seconds.
-
-    Attributes:
-        wait: Waiting for ranks that came later, by rank and step.
-        transfer: Transfer once all ranks had come, by step.
-        blame: The others' waiting for each rank, by rank.
-        exposed: Waiting and transfer, mean over ranks, by step.
-    """
-
-    wait: Matrix
-    transfer: SignalSeries
-    blame: SignalSeries
-    exposed: SignalSeries
-
-
-def _own_waits(ranks: Sequence[Sequence[StepSample]]) -> _Waits | None:
-    """Of a user's script, where arrivals at collectives were seen; ``None`` for other launches."""
-    own = complete(step.own for steps in ranks for step in steps)
-    if own is None:
-        return None
-    wait, transfer, blame = (
-        np.array([getattr(step, name) or 0.0 for step in own]).reshape(len(ranks), -1)
-        for name in ("wait", "transfer", "blame")
-    )
-    exposed = (wait + transfer).mean(axis=0)
-    return _Waits(wait, transfer.mean(axis=0), blame.sum(axis=1), exposed)
-
-
-def _waits(ranks: Sequence[Sequence[StepSample]], paired: PairedWaits | None) -> _Waits:
-    exchanges = {
-        name: np.array([[getattr(step, name) or 0.0 for step in steps] for steps in ranks])
-        for name in ("exposed_sync", "buffer_sync", "blocked")
-    }
-    if paired is not None and paired.includes_sync:
-        exchanges = {"blocked": np.sum(list(exchanges.values()), axis=0)}
-    wait = np.zeros_like(exchanges["blocked"])
-    transfer = np.zeros(wait.shape[1])
-    blame = np.zeros_like(wait)
-    for name, synchronization in exchanges.items():
-        parts = _by_least(synchronization)
-        if name == "blocked" and paired is not None:
-            parts = _where_paired(parts, paired)
-        wait += parts.wait
-        transfer += parts.transfer.mean(axis=0)
-        blame += parts.blame
-    exposed = np.sum(list(exchanges.values()), axis=0).mean(axis=0)
-    return _Waits(wait, transfer, blame.sum(axis=1), exposed)
-
-
-def _by_least(synchronization: Matrix) -> PairedWaits:
-    """One exchange in each step, by rank and step: who waited least came last."""
-    least = synchronization.min(axis=0)
-    waited = synchronization - least
-    blame = np.zeros_like(waited)
-    blame[synchronization.argmin(axis=0), np.arange(len(least))] = waited.sum(axis=0)
-    known = np.ones(len(least), dtype=np.bool_)
-    return PairedWaits(waited, np.broadcast_to(least, waited.shape), blame, known)
-
-
-def _where_paired(totals: PairedWaits, paired: PairedWaits) -> PairedWaits:
-    """The pairs in the steps for which all are known, which may be the first ones alone."""
-    count = len(totals.complete)
-    known = np.zeros(count, dtype=np.bool_)
-    known[: len(paired.complete)] = paired.complete[:count]
-
-    def chosen(name: str) -> Matrix:
-        values = np.array(getattr(totals, name))
-        values[:, known] = getattr(paired, name)[:, paired.complete]
-        return values
-
-    return PairedWaits(chosen("wait"), chosen("transfer"), chosen("blame"), known)
-
-
-def _is_pipeline(ranks: Sequence[Sequence[StepSample]]) -> bool:
-    """Whether the ranks are stages, which wait for each other by design: what they are blocked for
-    within their passes is taken apart, and blames nobody."""
-    return all(step.bubble is not None and step.own is None for steps in ranks for step in steps)
-
-
-def _unsynchronized_windows(
-    ranks: Sequence[Sequence[StepSample]], compute: Matrix
-) -> StepWindows | None:
-    """Windows of the steps of a pipeline, whose ranks measure waits apart; ``None`` for ranks whose
-    phases hold waits for other ranks, so that a pause of one would be seen in all. Copies that
-    reduce gradients within the last backward pass wait there too: the forward pass has no waits."""
-    if any(step.bubble is None for steps in ranks for step in steps):
-        return None
-    # Clipping waits for all ranks.
-    optimizer = np.array([[step.optimizer or 0.0 for step in steps] for steps in ranks])
-    return _windows(ranks, compute - optimizer, _phases(ranks, optimizer=False))
-
-
-def _with_lengths(
-    digest: SignalDigest,
-    ranks: Sequence[Sequence[StepSample]],
-    explained: Matrix,
-    by_batch: tuple[tuple[float, ...], ...],
-) -> SignalDigest:
-    tokens = [
-        float(
-            np.mean([step.documents.computed_tokens_per_rank for step in steps if step.documents])
-        )
-        for steps in ranks
-    ]
-    return digest.model_copy(
-        update={
-            "length_seconds": by_batch,
-            "length_wait_seconds": max(0.0, waiting_for_length(explained)),
-            "computed_tokens_per_rank": tuple(tokens),
-        }
-    )
-
-
-def _with_equal_load(
-    ranks: Sequence[Sequence[StepSample]], compute: Matrix, lengths: LengthEffect | None
-) -> tuple[Matrix, Matrix]:
-    """Compute, and what of it no exchange disturbs, as if all samples were of one length and the
-    experts of all ranks took as long."""
-    own, quiet = _with_equal_experts(ranks, compute)
-    if lengths is None:
-        return own, quiet
-    even = np.maximum(own - lengths.explained(own), 0.0)
-    if quiet is own:
-        return even, even
-    return even, np.maximum(quiet - lengths.explained(quiet), 0.0)
-
-
-def _with_equal_experts(
-    ranks: Sequence[Sequence[StepSample]], compute: Matrix
-) -> tuple[Matrix, Matrix]:
-    """Compute, and what of it no exchange disturbs, as if the experts of all ranks took as long: a
-    rank whose experts get many tokens is not slow by itself."""
-    quiet = _quiet(ranks, compute)
-    beyond = steps_beyond_the_mean(ranks)
-    in_forward = steps_beyond_the_mean(ranks, forward_only=True)
-    if beyond is None or in_forward is None:
-        return compute, quiet
-    own = np.maximum(compute - beyond, 0.0)
-    if quiet is compute:
-        return own, own
-    return own, np.maximum(quiet - in_forward, 0.0)
-
-
-def _quiet(ranks: Sequence[Sequence[StepSample]], compute: Matrix) -> Matrix:
-    """Per rank and step, what no exchange disturbs: with gradients that travel during the backward
-    pass, forward pass and optimizer; where each exchange is waited for at once, all compute."""
-    own = complete(step.own for steps in ranks for step in steps)
-    if own is not None:
-        return np.array([step.calm for step in own]).reshape(compute.shape)
-    if any(step.exposed_sync is None for steps in ranks for step in steps):
-        return compute
-    return _phases(ranks, optimizer=True)
-
-
-def _phases(ranks: Sequence[Sequence[StepSample]], *, optimizer: bool) -> Matrix:
-    """Time of the phases in which no gradient is in transfer, per rank and step."""
-    return np.array(
-        [
-            [(step.forward or 0.0) + (step.optimizer or 0.0) * optimizer for step in steps]
-            for steps in ranks
-        ]
-    )
-
-
-def _windows(
-    ranks: Sequence[Sequence[StepSample]], compute: Matrix, quiet: Matrix
-) -> StepWindows | None:
-    wall = np.array([[step.seconds for step in steps] for steps in ranks]).mean(axis=0)
-    windows = step_windows(compute, wall, quiet)
-    if windows is None or windows.quiet is None:
-        return None
-
-    def microseconds(values: NDArray[np.float64]) -> tuple[int, ...]:
-        return tuple(int(value) for value in np.rint(values * 1e6))
-
-    return StepWindows(
-        steps=tuple(int(count) for count in windows.steps),
-        wall_us=microseconds(windows.wall),
-        compute_us=tuple(microseconds(row) for row in windows.compute),
-        quiet_us=tuple(microseconds(row) for row in windows.quiet),
-    )
 
 
 def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> Signals | None:
@@ -351,6 +72,7 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
         exposed_p50=digest.exposed_p50,
         exposed_p95=digest.exposed_p95,
         windows=_read_windows(digest.windows),
+        periods=tuple(map(_read_period, digest.periods)),
         other_processes=optional(np.array, other_processes_shares(ranks)),
         fetched_memory=_fetched_memory(ranks),
         on_device=ranks[0].device.kind != "cpu",
@@ -468,6 +190,19 @@ def _read_windows(windows: StepWindows | None) -> Windows | None:
     return Windows(steps, wall * 1e-6, compute * 1e-6, quiet * 1e-6)
 
 
+def _read_period(period: PeriodDigest) -> SlowPeriod:
+    return SlowPeriod(
+        row=period.rank,
+        steps=period.steps,
+        excess=period.excess_seconds,
+        cost=period.cost_seconds,
+        times=period.times,
+        length=period.length,
+        is_exact=period.is_exact,
+        first=period.first_step,
+    )
+
+
 def _fetched_memory(ranks: Sequence[RankRecord]) -> FetchedMemory | None:
     """Memory that the rank that loses most by it fetched anew in each step; ``None`` on devices,
     and where a rank did not count."""
@@ -517,6 +252,8 @@ def _check_form(digest: SignalDigest, ranks: int) -> None:
     loads = digest.computed_tokens_per_rank
     if loads is not None and len(loads) != ranks:
         raise ValueError(f"loads of {len(loads)} ranks for {ranks}")
+    if any(period.rank is not None and period.rank >= ranks for period in digest.periods):
+        raise ValueError(f"a period of a rank beyond its {ranks}")
     windows = digest.windows
     if windows is not None:
         lengths = {len(windows.wall_us), *map(len, windows.compute_us), *map(len, windows.quiet_us)}

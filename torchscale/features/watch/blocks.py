@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchscale.features.watch.text import headline, steps_line, time_rows
+from torchscale.features.watch.analysis.startup import differs
+from torchscale.features.watch.text import cost_of_a_step, headline, steps_line, time_rows
 from torchscale.report.document import Block, Paragraph
 from torchscale.report.table import Column, Table
 from torchscale.report.values import TableValue, shortened
+from torchscale.schema.profiles.finding import FindingKind
 from torchscale.schema.watch.report import WatchFinding, WatchReport
-from torchscale.util.units import format_percent, format_seconds
+from torchscale.schema.watch.start import PARTS
+from torchscale.util.units import format_seconds
+
+_LONG_START = 20.0
+"""Seconds of a start from which its parts are shown: torch, its imports and a process group take less
+on a disk that is near."""
+_SHOWN = 0.05
+"""Seconds of a part on any rank from which it has a column."""
 
 
 def watched_blocks(label: str, report: WatchReport) -> list[Block]:
@@ -38,6 +47,9 @@ def watched_blocks(label: str, report: WatchReport) -> list[Block]:
         blocks.append(Table(f"What limits it over time: {label}", columns, rows))
     if report.time.total:
         blocks.append(wall_time_table(f"Where the wall time went: {label}", report))
+    startup = startup_table(report)
+    if startup is not None:
+        blocks.append(startup)
     return blocks
 
 
@@ -49,17 +61,46 @@ def wall_time_table(caption: str, report: WatchReport) -> Table:
     return Table(caption, tuple(columns), rows)
 
 
+def startup_table(report: WatchReport) -> Table | None:
+    """Where the start of each rank went; ``None`` of starts that are short and alike."""
+    starts = report.startup
+    is_long = any(one.total > _LONG_START for one in starts)
+    if not is_long and not differs(starts):
+        return None
+    shown = [name for name in PARTS if any(one.part(name) >= _SHOWN for one in starts)]
+    headings = ("rank", *(PARTS[name] for name in shown), "all")
+    rows = tuple(
+        (
+            TableValue(str(one.rank), one.rank),
+            *(_seconds(one.part(name)) for name in shown),
+            _seconds(one.total),
+        )
+        for one in starts
+    )
+    return Table("Start-up by rank", tuple(Column(name, True) for name in headings), rows)
+
+
+def _seconds(value: float) -> TableValue:
+    return TableValue(format_seconds(value, 2), value)
+
+
 def _row(item: WatchFinding) -> tuple[TableValue, ...]:
     finding = item.finding
     rank = "" if finding.rank is None else str(finding.rank)
     return (
-        TableValue(item.span or "the whole job", item.first_step or 0),
+        TableValue(item.span or _whole(item), item.first_step or 0),
         TableValue(finding.kind.label),
         TableValue(rank, finding.rank),
-        TableValue(format_percent(finding.cost_percent / 100), finding.cost_percent),
+        TableValue(cost_of_a_step(finding), finding.cost_percent),
         TableValue(shortened(finding.summary)),
         TableValue(shortened(_where(item))),
     )
+
+
+def _whole(item: WatchFinding) -> str:
+    if item.finding.kind is FindingKind.SLOW_START:
+        return "the start"
+    return "the whole job"
 
 
 def _where(item: WatchFinding) -> str:

@@ -6,15 +6,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from torchscale.features.watch.blocks import wall_time_table
+from torchscale.features.watch.blocks import startup_table, wall_time_table
 from torchscale.features.watch.document import ranks_table
 from torchscale.features.watch.hang.terminal import indented_evidence
-from torchscale.features.watch.text import format_dollars, headline, steps_line
+from torchscale.features.watch.text import (
+    cost_of_a_step,
+    format_dollars,
+    headline,
+    steps_line,
+)
 from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document
 from torchscale.report.text.findings import not_judged
 from torchscale.schema.watch.report import WatchFinding, WatchReport
-from torchscale.util.units import format_percent, format_seconds
+from torchscale.util.units import format_seconds
 from torchscale.util.words import plural
 
 
@@ -27,6 +32,9 @@ def print_watch(report: WatchReport, console: Console) -> None:
     blocks: list[Block] = []
     if report.time.total:
         blocks.append(wall_time_table("Where the wall time went", report))
+    startup = startup_table(report)
+    if startup is not None:
+        blocks.append(startup)
     if report.per_rank:
         blocks.append(ranks_table(report))
     if report.abstentions:
@@ -58,9 +66,10 @@ def finding_lines(number: int, item: WatchFinding) -> list[str]:
     finding = item.finding
     span = f", {item.span}" if item.span else ""
     money = "" if item.cost_dollars is None else f", {format_dollars(item.cost_dollars)} in all"
+    share = cost_of_a_step(finding)
+    costs = f"; costs up to {share} of a step{money}" if share else ""
     lines = [
-        f"  {number}. {finding.kind.label}{span}: {finding.summary}; costs up to "
-        f"{format_percent(finding.cost_percent / 100)} of a step{money} "
+        f"  {number}. {finding.kind.label}{span}: {finding.summary}{costs} "
         f"({finding.confidence.value} confidence)"
     ]
     lines += [f"     evidence: {text}" for text in finding.evidence]

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from torchscale.analysis.stats.series import digest
-from torchscale.analysis.training.signals import digest_signals
+from torchscale.analysis.training.digest import digest_signals
 from torchscale.launch.exchanges import paired_waits
 from torchscale.schema.base import LARGEST
 from torchscale.schema.cells.training import TrainingCell

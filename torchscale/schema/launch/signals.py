@@ -111,6 +111,30 @@ class StepWindows(Frozen):
     quiet_us: tuple[tuple[Integer, ...], ...]
 
 
+class PeriodDigest(Frozen):
+    """Steps that are long again and again.
+
+    Attributes:
+        rank: Place of the rank; ``None`` where all ranks are slow together.
+        steps: From one time to the next.
+        excess_seconds: By which such a step is longer; a rank's than that of the others.
+        cost_seconds: What all lose by it, per step.
+        times: How often it came.
+        length: Steps that one time takes.
+        is_exact: Whether it comes in exactly so many steps.
+        first_step: In which it came first; ``None`` where it came from the beginning.
+    """
+
+    rank: Count | None
+    steps: PositiveCount
+    excess_seconds: Seconds
+    cost_seconds: Seconds
+    times: PositiveCount
+    length: PositiveCount = 1
+    is_exact: bool = True
+    first_step: Count | None = None
+
+
 class SignalDigest(Frozen):
     """The steps of all ranks as the diagnosis needs them. Series are means per step over each
     batch; seconds.
@@ -123,12 +147,13 @@ class SignalDigest(Frozen):
         transfer: Per batch: exposed sync of the step's last rank.
         blame: Per rank: share of all waiting for which it was the last to arrive; sums to 1, or all
             0.
-        exposed_p50, exposed_p95: Quantiles of the mean over ranks, over steps.
+        exposed_p50, exposed_p95: Quantiles of ``transfer`` over single steps.
         long_steps: Per rank: steps over 1.5 times its median, where they are rare.
         long_step_seconds: What they exceed the median by, per step, for the rank with most.
         long_step_seconds_by_rank: The same for each rank; ``None`` in older records.
         windows: The steps in stretches; ``None`` for fewer than 20 steps, and in older records.
             Of models with experts: as if those of all ranks took as long.
+        periods: What comes back every so many steps, of single steps.
         expert_tokens_per_rank: Per rank and batch: tokens that a rank's experts computed; ``None`` for
             models without experts.
         expert_seconds: Per rank and batch: what they took.
@@ -150,6 +175,7 @@ class SignalDigest(Frozen):
     long_step_seconds: Real | None = None
     long_step_seconds_by_rank: tuple[Real, ...] | None = None
     windows: StepWindows | None = None
+    periods: tuple[PeriodDigest, ...] = ()
     expert_tokens_per_rank: tuple[tuple[NotNegative, ...], ...] | None = None
     expert_seconds: tuple[tuple[Seconds, ...], ...] | None = None
     length_seconds: tuple[tuple[Real, ...], ...] | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from torchscale.schema.base import Count, EpochSeconds, Frozen, Name, NotNegative
+from torchscale.schema.base import Count, EpochSeconds, Frozen, Name, NotNegative, Seconds
 
 MOST_RANKS = 10_000_000
 """Numbers of ranks, and of attempts: no job has as many."""
@@ -18,6 +18,23 @@ WorldSize = Annotated[int, Field(ge=1, le=MOST_RANKS, strict=True)]
 """How many there are."""
 Nanoseconds = Annotated[int, Field(ge=0, lt=1 << 62, strict=True)]
 """A moment or a length; the sum of two fits into eight bytes."""
+
+
+class RankStartup(Frozen):
+    """When a rank came to which point of its start, in nanoseconds since the epoch; ``None`` where
+    that was not seen.
+
+    Attributes:
+        python_ns: Python had started, and reached the collector.
+        import_ns, imported_ns: The import of torch began, and had ended.
+        group_ns, grouped_ns: ``init_process_group`` was called first, and had returned.
+    """
+
+    python_ns: Nanoseconds | None = None
+    import_ns: Nanoseconds | None = None
+    imported_ns: Nanoseconds | None = None
+    group_ns: Nanoseconds | None = None
+    grouped_ns: Nanoseconds | None = None
 
 
 class RankFacts(Frozen):
@@ -31,6 +48,7 @@ class RankFacts(Frozen):
         start_ns: What its moments count from, on the wall clock.
         began: When the collector started, in seconds since the epoch.
         process_began: When the process did; 0 where not known.
+        startup: When it came to which point of its start.
         restart: How often torchrun had restarted the job.
         torch, python: Versions.
         backend: Of torch.distributed; empty without.
@@ -52,6 +70,7 @@ class RankFacts(Frozen):
     start_ns: Nanoseconds
     began: EpochSeconds
     process_began: EpochSeconds = 0.0
+    startup: RankStartup = RankStartup()
     restart: Count
     torch: Name
     python: Name
@@ -111,6 +130,45 @@ class Partners(Frozen):
 
     sends: tuple[RankNumber, ...]
     receives: tuple[RankNumber, ...]
+
+
+class NamedPlace(Frozen):
+    """A line of ``names.jsonl``: a place of the user's program.
+
+    Attributes:
+        place: Number by which samples refer to it.
+        file, line, function, called: As in :class:`ProgramLine`.
+    """
+
+    place: Count
+    file: str
+    line: Count
+    function: str
+    called: str
+
+
+class CompiledFrame(Frozen):
+    """A line of ``compiles.jsonl``: what torch.compile compiled.
+
+    Attributes:
+        began_ns: Nanoseconds since the epoch.
+        seconds: How long it took.
+        id: torch's number of the frame and of its compilation, ``0/1``.
+        function, file, line: The frame; of torch's own code, from where it was called.
+        reason: The guard that failed; empty for a first compilation.
+        is_backward: Whether it is the backward graph of a compilation, made later.
+        has_failed: Whether torch could not compile it, or would not again.
+    """
+
+    began_ns: Nanoseconds
+    seconds: Seconds
+    id: Name
+    function: Name
+    file: Name
+    line: Count
+    reason: Name
+    is_backward: bool
+    has_failed: bool
 
 
 class RankUse(Frozen):

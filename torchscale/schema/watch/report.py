@@ -24,6 +24,7 @@ from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.profiles.finding import Abstention, Finding
 from torchscale.schema.watch.failure import JobFailure
 from torchscale.schema.watch.rank import ProgramLine, RankNumber, WorldSize
+from torchscale.schema.watch.start import RankStart
 from torchscale.util.units import parse_moment
 
 
@@ -225,6 +226,7 @@ class WatchReport(Frozen):
         abstentions: What could not be judged.
         changes: Steps at which a level changed.
         per_rank: By rank.
+        startup: Where the start of each rank went, of the attempt that is judged.
         time: Where the wall time went, in seconds.
         device_time: The same times the ranks of each attempt.
         goodput: Share of the wall time in productive steps; the most that it can be where
@@ -260,6 +262,7 @@ class WatchReport(Frozen):
     abstentions: tuple[Abstention, ...] = ()
     changes: tuple[Count, ...] = ()
     per_rank: tuple[WatchedRank, ...] = ()
+    startup: tuple[RankStart, ...] = ()
     time: JobTime = JobTime()
     device_time: JobTime = JobTime()
     goodput: NotNegative = 0.0

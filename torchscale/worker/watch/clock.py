@@ -32,7 +32,12 @@ def begin() -> None:
 
 def now_ns() -> int:
     """Nanoseconds since the epoch."""
-    return _Clock.start_ns + monotonic_ns()
+    return at_ns(monotonic_ns())
+
+
+def at_ns(monotonic: int) -> int:
+    """Nanoseconds since the epoch at a reading of ``monotonic_ns``."""
+    return _Clock.start_ns + monotonic
 
 
 def now() -> float:

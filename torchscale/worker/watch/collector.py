@@ -23,6 +23,7 @@ from typing import Any
 from . import crash, ends, facts, imports
 from .beats import beat, until_next
 from .checkpoints import Checkpoints
+from .compilations import Compilations
 from .dump import leave_dump
 from .guard import guarded, tell
 from .hooks import (
@@ -37,10 +38,12 @@ from .hooks import (
 )
 from .last_call import LastCall
 from .marks import Marks
+from .memory import MemoryReadings
 from .rank_folder import RankFolder
 from .recorder import Call, Recorder
 from .ring_settings import enable_timing, enlarge_ring, timing_asked
 from .sampler import LineSampler
+from .startup import Startup
 
 FORMAT = 1
 _FLUSH_SECONDS = 0.5
@@ -57,6 +60,8 @@ _MOST_CALLS = 1 << 19
 """Collectives that are held, 100 MB: a disk that does not answer takes none of them."""
 _LINES_EVERY = 10
 """Flushes between two writes of the lines: 5 s."""
+_MEMORY_EVERY = 2
+"""Flushes between two readings of the memory: 1 s."""
 
 
 def install(directory: str) -> None:
@@ -70,9 +75,10 @@ def install(directory: str) -> None:
     watch_waits(collector.marks)
     collector.peers.watch()
     collector.checkpoints.watch()
+    collector.compilations.watch()
     watch_modes(collector.marks)
     watch_collections(collector.marks)
-    watch_groups(collector.on_group)
+    watch_groups(collector.startup.group_begins, collector.on_group)
     os.register_at_fork(
         before=lambda: guarded(collector.pause),
         after_in_parent=lambda: guarded(collector.go_on),
@@ -88,6 +94,8 @@ class Collector:
         peers: Ranks that this rank sends to and receives from.
         checkpoints: What it saves and loads.
         last_call: The last collective that it called over gloo.
+        compilations: What torch.compile compiles in it.
+        startup: When it came to which point of its start.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -95,6 +103,8 @@ class Collector:
         self.peers = Peers()
         self.checkpoints = Checkpoints(self.marks)
         self.last_call = LastCall()
+        self.compilations = Compilations(self.marks)
+        self.startup = Startup()
         self._root = directory
         self._sampler = LineSampler()
         self._forked_ns = 0
@@ -107,6 +117,8 @@ class Collector:
         self.peers.begin()
         self.checkpoints.begin()
         self.last_call.begin()
+        self.compilations.begin()
+        self.startup.begin()
         self._forked_ns = self.marks.start_ns
         crash.end_in_child()
         self._begin()
@@ -130,9 +142,11 @@ class Collector:
         self._facts: dict[str, Any] = {}
         self._answered = 0.0
         self._has_stepped = False
+        self._memory = MemoryReadings()
 
     def on_group(self) -> None:
         """After the job has made its process group."""
+        self.startup.group_ended()
         if timing_asked():
             enable_timing()
         guarded(self.last_call.watch)
@@ -148,6 +162,7 @@ class Collector:
         if not self._has_stepped:
             self._has_stepped = True
             self._sampler.begin()  # what came before is no part of a step
+            self._memory.device = guarded(facts.cuda_index)  # that of this thread
         if self._recorder.exists and self._recorder.is_due():
             self._guarded(self._drain)
 
@@ -190,7 +205,11 @@ class Collector:
             RuntimeError: the process may have no further thread.
         """
         self._attempt = facts.attempt()
-        self._facts = {"format": FORMAT, **facts.of_process(self.marks.start_ns)}
+        self._facts = {
+            "format": FORMAT,
+            **facts.of_process(self.marks.start_ns),
+            "startup": self.startup.facts(),
+        }
         if self._forked_ns:  # it looks at the main thread of the other process
             self._sampler.close()
             self._sampler = LineSampler()
@@ -291,10 +310,15 @@ class Collector:
         self._folder.add("calls", [value for call in calls for value in call])
         self._folder.add("lengths", lengths)
         self._folder.add("shares", self._sampler.take_shares())
+        self._folder.add("samples", self._sampler.take_samples())
+        if self._flushes % _MEMORY_EVERY == 0:
+            self._memory.read()
+        self._folder.add("memory", self._memory.take())
         self._folder.add("marks", self.marks.take())
-        self._folder.write_names(self._recorder, self.peers)
+        self._folder.write_names(self._recorder, self.peers, self._sampler)
         self._folder.write_segments()
         self._folder.write_checkpoints(self.checkpoints)
+        self._folder.write_compilations(self.compilations)
         if self.marks.has_lost:
             self._problem = "moments are missing: nothing could be written for too long"
         elif self._problem and not self._folder.has_lost:
@@ -307,7 +331,11 @@ class Collector:
     def _refresh_facts(self) -> None:
         """What a program does after its first step or group: it uses a device, makes groups. What it
         used stays after it has destroyed them."""
-        now = {"device": facts.device(), "backend": facts.backend() or self._facts["backend"]}
+        now = {
+            "device": facts.device(),
+            "backend": facts.backend() or self._facts["backend"],
+            "startup": self.startup.facts(),
+        }
         if not now.items() <= self._facts.items():
             self._facts |= now
             self._write_facts("running")
@@ -327,7 +355,7 @@ class Collector:
 
     def _write_lines(self) -> None:
         assert self._recorder is not None  # noqa: S101 - as above
-        self._folder.write_lines(self._recorder, self._sampler)
+        self._folder.write_lines(self._recorder, self._sampler, self._memory.device)
 
     def _write_facts(self, state: str) -> None:
         self._folder.write_facts({**self._facts, "state": state, "problem": self._problem})

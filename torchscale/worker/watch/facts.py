@@ -146,19 +146,38 @@ def cpus() -> list[int]:
     return []
 
 
-def of_cuda() -> dict[str, Any]:
-    """The device and the allocator's peaks, once the program has started CUDA; does not start it."""
+def cuda_index() -> int | None:
+    """The CUDA device of the calling thread, once the program has started CUDA; does not start
+    it."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    return torch.cuda.current_device()
+
+
+def of_cuda(index: int | None) -> dict[str, Any]:
+    """A device of this process, and the peaks of torch's allocator on it; nothing without a
+    device."""
+    if index is None:
         return {}
-    index = torch.cuda.current_device()
     properties = torch.cuda.get_device_properties(index)
+    memory = allocator(index)
     return {
-        "peak_allocated_bytes": torch.cuda.max_memory_allocated(index),
-        "peak_reserved_bytes": torch.cuda.max_memory_reserved(index),
+        "peak_allocated_bytes": memory.get("allocated", {}).get("peak"),
+        "peak_reserved_bytes": memory.get("reserved", {}).get("peak"),
         "device_index": index,
         "device_name": properties.name,
         "device_uuid": str(getattr(properties, "uuid", "")),
     }
+
+
+def allocator(index: int) -> dict[str, dict[str, int]]:
+    """``allocated`` and ``reserved`` bytes of torch's allocator on a device: ``current`` and
+    ``peak`` of each. Nothing of an allocator that does not count."""
+    try:
+        found = torch.cuda.memory_stats_as_nested_dict(index)
+        return {name: found[f"{name}_bytes"]["all"] for name in ("allocated", "reserved")}
+    except Exception:  # noqa: BLE001 - an allocator of the program raises what it likes
+        return {}
 
 
 def device() -> str:

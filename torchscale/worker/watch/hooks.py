@@ -44,9 +44,9 @@ _MAX_OPTIMIZERS = 7
 """Told apart; further ones count as the last."""
 
 
-def watch_groups(on_group: Callable[[], None]) -> None:
-    """Have ``on_group`` called after the job has made its process group, and each further time that
-    it does; what it waits for until then is noted."""
+def watch_groups(on_begin: Callable[[], None], on_group: Callable[[], None]) -> None:
+    """Have ``on_begin`` called before the job makes its process group, and ``on_group`` after that;
+    each further time that it does as well. What it waits for is noted."""
     if not torch.distributed.is_available():
         return
     from torch.distributed import distributed_c10d  # noqa: PLC0415 - torch has it already
@@ -57,6 +57,7 @@ def watch_groups(on_group: Callable[[], None]) -> None:
     def starting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as torch's
         waiting = Waiting()
         guarded(_note_joining, waiting, args, options)
+        guarded(on_begin)
         try:
             result = original(*args, **options)
         except BaseException as error:

@@ -13,6 +13,7 @@ import importlib.util
 import sys
 from _thread import get_ident
 from collections.abc import Callable, Sequence
+from time import monotonic_ns
 from types import ModuleType
 from typing import Any
 
@@ -20,12 +21,20 @@ from .guard import guarded, unseen
 
 Action = Callable[[Any], None]
 """Is called with a module."""
+LOADED = monotonic_ns()
+"""When Python reached the collector, by ``monotonic_ns``."""
 
 
 class _AfterImports(importlib.abc.MetaPathFinder):
-    """Finds modules as all other finders do, and calls an action once one is imported."""
+    """Finds modules as all other finders do, and calls an action once one is imported.
+
+    Attributes:
+        times: Name → when its import began and ended, by ``monotonic_ns``; of modules that were
+            imported past this finder nothing.
+    """
 
     def __init__(self) -> None:
+        self.times: dict[str, tuple[int, int]] = {}
         self._pending: dict[str, list[Action]] = {}
         self._searches: set[tuple[int, str]] = set()
 
@@ -78,6 +87,7 @@ class _AfterImports(importlib.abc.MetaPathFinder):
             return
 
         def executing(module: Any) -> None:  # noqa: ANN401 - a module
+            began = monotonic_ns()
             try:
                 execute(module)
             except BaseException as error:
@@ -85,6 +95,7 @@ class _AfterImports(importlib.abc.MetaPathFinder):
                 raise
             if module.__name__ == name:  # the loader of an archive has all its modules
                 vars(loader).pop("exec_module", None)
+                self.times[name] = began, monotonic_ns()
                 self._act(name, module)
 
         executing.leads_on = True  # type: ignore[attr-defined]
@@ -111,6 +122,12 @@ _finder = _AfterImports()
 def after_import(name: str, action: Action) -> None:
     """Call ``action`` with a module once it is imported: at once where it is."""
     _finder.add(name, action)
+
+
+def import_times(name: str) -> tuple[int, int] | None:
+    """When the import of a module with an action began and ended, by ``monotonic_ns``; ``None``
+    where that was not seen."""
+    return _finder.times.get(name)
 
 
 def settle() -> None:

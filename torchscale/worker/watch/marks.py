@@ -10,6 +10,7 @@ from . import clock
 STEP, OPTIMIZER, BACKWARD, BACKWARD_END, DATA, DATA_END, WAIT, WAIT_END = range(8)
 COLLECTION, COLLECTION_END, DRAIN, DRAIN_END, REPLICATED = range(8, 13)
 SAVE, SAVE_END, EVALUATION, TRAINING = range(13, 17)
+COMPILE, COMPILE_END = range(17, 19)
 """What a moment is.
 
 STEP: an optimizer's step has ended. OPTIMIZER: one begins. BACKWARD, BACKWARD_END: around a
@@ -17,7 +18,8 @@ backward pass. DATA, DATA_END: around a wait for the data loader. WAIT, WAIT_END
 a collective. COLLECTION, COLLECTION_END: around a garbage collection. DRAIN, DRAIN_END: around what
 the collector itself does in the main thread. REPLICATED: DistributedDataParallel's forward pass
 begins. SAVE, SAVE_END: around the writing of a checkpoint. EVALUATION, TRAINING: a module is
-switched to evaluation, or back to training.
+switched to evaluation, or back to training. COMPILE, COMPILE_END: around a compilation by
+torch.compile, in whichever thread.
 """
 KIND_BITS = 5
 DETAIL_BITS = 3

@@ -1,13 +1,15 @@
 """The files of a rank, below ``ranks/R.A/`` (rank and attempt):
 
 ``rank.json``
-    Who it is, the clock that marks count from, and at last how it ended.
-``marks-N.bin``, ``calls-N.bin``, ``lengths-N.bin``, ``shares-N.bin``
+    Who it is, the clock that marks count from, how it started, and at last how it ended.
+``marks-N.bin``, ``calls-N.bin``, ``lengths-N.bin``, ``shares-N.bin``, ``samples-N.bin``, ``memory-N.bin``
     Moments (int64, ``marks.py``), collectives and their lengths on the device (three int64 each,
-    ``recorder.py``), time without a core (two int64 each, ``sampler.py``), in segments of 2 MB; the
-    last four are kept.
+    ``recorder.py``), time without a core and where the main thread was (two int64 each,
+    ``sampler.py``), memory (four int64, ``memory.py``), in segments of 2 MB; the last four are kept.
 ``names.jsonl``
-    The keys of the collectives, and process groups with their ranks.
+    The keys of the collectives, process groups with their ranks, and the places of the samples.
+``compiles.jsonl``
+    What torch.compile compiled (``compilations.py``).
 ``lines.json``
     Lines of the user's program by samples, and what this rank's process used.
 ``last-call.bin``
@@ -26,7 +28,8 @@ from typing import Any
 
 from . import facts
 from .checkpoints import Checkpoints
-from .dump import groups
+from .compilations import Compilations
+from .dump import groups, text
 from .files import Segments, append_whole, claim, overwrite, replace_whole
 from .hooks import Peers
 from .recorder import Recorder
@@ -48,7 +51,8 @@ class RankFolder:
         self.path: Path | None = None
         self._root = root
         self._segments: dict[str, Segments] = {}
-        self._keys_written = self._peers_written = 0
+        self._keys_written = self._peers_written = self._places_written = 0
+        self._compilations_written = 0
         self._groups_written: set[str] = set()
 
     @property
@@ -80,8 +84,8 @@ class RankFolder:
         for segments in self._segments.values():
             segments.write()
 
-    def write_names(self, recorder: Recorder, peers: Peers) -> None:
-        """Write the keys, groups and peers that are new.
+    def write_names(self, recorder: Recorder, peers: Peers, sampler: LineSampler) -> None:
+        """Write the keys, groups, peers and places that are new.
 
         Raises:
             OSError: they cannot be written.
@@ -102,16 +106,21 @@ class RankFolder:
         new = {name: ranks for name, ranks in groups().items() if name not in self._groups_written}
         if new and recorder.is_timed:
             enable_timing()
-        content = [*({"name": name, "ranks": ranks} for name, ranks in new.items()), *lines]
+        places = _named_places(sampler, self._places_written)
+        content: list[dict[str, Any]] = [
+            *({"name": name, "ranks": ranks} for name, ranks in new.items()),
+            *lines,
+            *places,
+        ]
         partners = len(peers.sends) + len(peers.receives)
         if partners > self._peers_written:
             sends, receives = sorted(peers.sends), sorted(peers.receives)
             content.append({"sends": sends, "receives": receives})
         if not content or self.path is None:
             return
-        text = "".join(json.dumps(line) + "\n" for line in content)
-        append_whole(self.path / "names.jsonl", text.encode(errors="replace"))
+        self._append("names.jsonl", content)
         self._keys_written += len(lines)
+        self._places_written += len(places)
         self._groups_written |= set(new)
         self._peers_written = partners
 
@@ -130,8 +139,20 @@ class RankFolder:
             checkpoints.take_again()
             raise
 
-    def write_lines(self, recorder: Recorder, sampler: LineSampler) -> None:
-        """Write the lines of the program, and what the process used.
+    def write_compilations(self, compilations: Compilations) -> None:
+        """Write the compilations that are new.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        new = compilations.noted[self._compilations_written :]
+        if new and self.path is not None:
+            self._append("compiles.jsonl", new)
+            self._compilations_written += len(new)
+
+    def write_lines(self, recorder: Recorder, sampler: LineSampler, device: int | None) -> None:
+        """Write the lines of the program, and what the process used; of a CUDA device, if it uses
+        one.
 
         Raises:
             OSError: they cannot be written.
@@ -147,7 +168,7 @@ class RankFolder:
             "lost_calls": recorder.lost,
             "recorders": recorder.counts,
             "failed_recorders": recorder.problems,
-            **facts.of_cuda(),
+            **facts.of_cuda(device),
         }
         self._replace("lines.json", content)
 
@@ -163,6 +184,25 @@ class RankFolder:
             if self.path is not None:
                 overwrite(self.path / "rank.json", json.dumps(content))
 
+    def _append(self, name: str, lines: list[dict[str, Any]]) -> None:
+        assert self.path is not None  # noqa: S101 - callers have looked
+        content = "".join(json.dumps(line) + "\n" for line in lines)
+        append_whole(self.path / name, content.encode(errors="replace"))
+
     def _replace(self, name: str, content: dict[str, Any]) -> None:
         if self.path is not None:
             replace_whole(self.path / name, json.dumps(content).ljust(_LEAST_BYTES))
+
+
+def _named_places(sampler: LineSampler, first: int) -> list[dict[str, Any]]:
+    """The places from number ``first`` on; their samples are written after them."""
+    return [
+        {
+            "place": number,
+            "file": text(file),
+            "line": line,
+            "function": text(function),
+            "called": text(called),
+        }
+        for number, (file, line, function, called) in enumerate(sampler.places[first:], start=first)
+    ]

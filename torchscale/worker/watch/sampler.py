@@ -5,41 +5,36 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 import threading
 from collections import Counter
-from pathlib import Path
-from types import FrameType
-
-import torch
 
 from . import clock
-from .dump import frames
+from .places import Place, user_place
 
 _MAX_LINES = 2_000
-"""Different places that are counted; a program has some tens."""
-_OWN = str(Path(__file__).parent)
+"""Different places that are told apart; a program has some tens."""
 _SCHEDSTAT_BYTES = 128
 """More than three numbers take."""
 
 
 class LineSampler:
-    """Counts, by line of the user's program, how often the main thread was there.
+    """Notes at which lines of the user's program the main thread is, and how often.
 
     Attributes:
-        counts: (file, line, function, function that it had called) → samples.
+        counts: Samples by place, since the first step.
+        places: All places, by their numbers.
         shares: Rows of two: when (nanoseconds since the epoch), and how long the thread had been
             ready without a core (nanoseconds since its start).
     """
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[str, int, str, str]] = Counter()
+        self.counts: Counter[Place] = Counter()
+        self.places: list[Place] = []
+        self._numbers: dict[Place, int] = {}
+        self._samples: list[int] = []
         self.shares: list[int] = []
         self._main = threading.main_thread().ident
         self._schedstat = _Schedstat()
-        paths = sysconfig.get_paths()
-        libraries = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-        self._libraries = (*sorted(libraries), str(Path(torch.__file__).parent), _OWN, "<frozen")
 
     def begin(self) -> None:
         """Forget the counts, whichever thread looks through them now."""
@@ -48,10 +43,20 @@ class LineSampler:
     def sample(self) -> None:
         """Look once."""
         innermost = sys._current_frames().get(self._main or 0)
-        place = self._place(innermost)
-        if place is not None and (place in self.counts or len(self.counts) < _MAX_LINES):
-            self.counts[place] += 1
+        place = user_place(innermost)
+        if place is not None:
+            self._note(place)
         self._read_shares()
+
+    def _note(self, place: Place) -> None:
+        number = self._numbers.get(place)
+        if number is None:
+            if len(self.places) >= _MAX_LINES:
+                return
+            number = self._numbers[place] = len(self.places)
+            self.places.append(place)
+        self.counts[place] += 1
+        self._samples += (clock.now_ns(), number)
 
     def _read_shares(self) -> None:
         """The kernel's count; nothing where it keeps none."""
@@ -68,15 +73,11 @@ class LineSampler:
         taken, self.shares = self.shares, []
         return taken
 
-    def _place(self, innermost: FrameType | None) -> tuple[str, int, str, str] | None:
-        """The user's line, and the function of a library that it called, if it did."""
-        called = ""
-        for code, line in frames(innermost):
-            if not code.co_filename.startswith(self._libraries):
-                return code.co_filename, line, code.co_name, called
-            if not code.co_filename.startswith(_OWN):
-                called = code.co_name
-        return None
+    def take_samples(self) -> list[int]:
+        """Rows of two since the last call: when (nanoseconds since the epoch), number of the
+        place."""
+        taken, self._samples = self._samples, []
+        return taken
 
 
 class _Schedstat:

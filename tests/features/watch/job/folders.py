@@ -57,6 +57,22 @@ def write_job(
     return directory
 
 
+def write_start(directory: Path, *group_seconds: float) -> None:
+    """The start of each rank, 30 s before the end of its first step: torch was there 5 s later,
+    and its process group was made after so many seconds; all were through with that after 28 s."""
+    began = START_NS - 30_000_000_000
+    for number, seconds in enumerate(group_seconds):
+        path = directory / "ranks" / f"{number}.0" / "rank.json"
+        startup = {
+            "python_ns": began + 50_000_000,
+            "imported_ns": began + 5_000_000_000,
+            "group_ns": began + round(seconds * 1e9),
+            "grouped_ns": began + 28_000_000_000,
+        }
+        facts = {"process_began": began * 1e-9, "startup": startup}
+        path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+
+
 def write_names(folder: Path, ranks: int) -> None:
     """One group of all ranks, and one collective."""
     names = [

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.features.watch.analysis.jobs import START_NS, job
@@ -168,3 +169,56 @@ def test_an_attempt_without_a_step_is_start_up(tmp_path: Path) -> None:
     assert report.steps == 0
     assert report.time.start == pytest.approx(5.0)
     assert report.time.total == pytest.approx(30.0)
+
+
+def _evidence(directory: Path, number: int) -> None:
+    """What rank ``number`` shows beside its steps: at 0.2 s it is at line 30, else at line 20; it
+    compiled before its first step."""
+    folder = directory / "ranks" / f"{number}.0"
+    places = [
+        {"place": place, "file": "train.py", "line": line, "function": "main", "called": ""}
+        for place, line in enumerate((20, 30))
+    ]
+    with (folder / "names.jsonl").open("a") as file:
+        file.write("".join(json.dumps(place) + "\n" for place in places))
+    times = START_NS + np.arange(0, 600, 50) * 1_000_000
+    samples = np.stack([times, (times == START_NS + 200_000_000).astype(np.int64)], axis=1)
+    (folder / "samples-000001.bin").write_bytes(samples.tobytes())
+    memory = np.stack([times, times * 0 + (300 << 20), times * 0 - 1, times * 0 - 1], axis=1)
+    (folder / "memory-000001.bin").write_bytes(memory.tobytes())
+    frame = {"began_ns": START_NS - 5, "seconds": 0.004, "id": "0/0", "file": "model.py", "line": 4}
+    flags = {"reason": "", "is_backward": False, "has_failed": False, "function": "forward"}
+    (folder / "compiles.jsonl").write_text(json.dumps({**frame, **flags}) + "\n")
+
+
+def test_evidence_of_a_rank_goes_by_the_steps_of_that_rank(tmp_path: Path) -> None:
+    events = job(2, 50)
+    events[1] = _later(events, 0.1)[1]
+    write_job(tmp_path, events)
+    for number in range(2):
+        _evidence(tmp_path, number)
+    _checkpoints(tmp_path, 0, saves=[_call(10, 0.2)])
+    watched = WatchedJob(tmp_path, ("torchrun", "train.py"), STARTED)
+    watched.advance()
+    first, second = watched.attempts[0].evidence
+
+    place = {rank: int(one.lines.place.argmax()) for rank, one in enumerate((first, second))}
+    assert (first.lines.places[1].line, second.lines.places[1].line) == (30, 30)
+    assert first.lines.step[place[0]] == pytest.approx(0.2 / STEP, abs=1.5)
+    assert second.lines.step[place[1]] == pytest.approx(0.1 / STEP, abs=1.5)
+    assert first.memory.resident.tolist() == [300 << 20] * len(first.memory.step)
+    assert len(first.memory.step) >= 10
+    (compiled,) = first.compilations
+    assert (compiled.step, compiled.function) == (-1, "forward")
+    assert [save.steps for save in first.saves] == [10]
+    assert second.saves == ()
+
+
+def test_files_of_a_rank_without_evidence_are_read(tmp_path: Path) -> None:
+    write_job(tmp_path, job(2, 50))
+    watched = WatchedJob(tmp_path, ("torchrun", "train.py"), STARTED)
+    watched.advance()
+    for one in watched.attempts[0].evidence:
+        assert not len(one.lines.step)
+        assert not len(one.memory.step)
+        assert one.compilations == ()

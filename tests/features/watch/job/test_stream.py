@@ -118,6 +118,7 @@ def test_a_call_of_an_unknown_key_is_left_out(tmp_path: Path) -> None:
         ("rank.json", json.dumps({"format": 2})),
         ("names.jsonl", "nothing\n"),
         ("names.jsonl", '{"key": 0}\n'),
+        ("compiles.jsonl", '{"id": 0}\n'),
     ],
 )
 def test_a_damaged_file_is_one_error(tmp_path: Path, name: str, content: str) -> None:
@@ -171,6 +172,9 @@ def _damage(path: Path, kind: str) -> None:
         "calls-000001.bin",
         "lengths-000001.bin",
         "shares-000001.bin",
+        "samples-000001.bin",
+        "memory-000001.bin",
+        "compiles.jsonl",
     ],
 )
 def test_what_is_no_file_of_a_collector_is_one_error_at_once(
@@ -187,7 +191,9 @@ def test_what_is_no_file_of_a_collector_is_one_error_at_once(
         stream.read_checkpoints()
 
 
-@pytest.mark.parametrize("name", ["rank.json", "lines.json", "checkpoints.json", "names.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["rank.json", "lines.json", "checkpoints.json", "names.jsonl", "compiles.jsonl"]
+)
 def test_what_is_nested_without_end_is_one_error(tmp_path: Path, name: str) -> None:
     write_job(tmp_path, job(1, 5))
     folder = tmp_path / "ranks" / "0.0"

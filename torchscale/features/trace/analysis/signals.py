@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.analysis.diagnosis.periods import slow_periods
 from torchscale.analysis.diagnosis.shared import MIN_SAMPLES
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Matrix, SignalOrigin, Signals
+from torchscale.analysis.diagnosis.step_signals import step_signals, with_transfer
 from torchscale.analysis.diagnosis.step_windows import rare_long_steps, step_windows
+from torchscale.analysis.exchanges.steps import JobSteps, table_of
 from torchscale.analysis.stats.intervals import IntervalSet
 from torchscale.features.trace.analysis.copies import copy_uses
 from torchscale.features.trace.analysis.micro_batches import find_micro_batches
@@ -75,50 +78,66 @@ def _steps(ranks: list[RankWindow]) -> _Steps:
 
 def _group_signals(ranks: list[RankWindow], view: Waits | None, *, trusted: bool) -> Signals:
     steps = _steps(ranks)
-    lengths = steps.lengths
     exposed = steps.seconds_within([rank.exposed for rank in ranks])
-    data_wait = steps.seconds_within([rank.input_wait for rank in ranks])
-    on_device = ranks[0].trace.on_device
-    signals = Signals(
-        origin=SignalOrigin.TRACE,
-        ranks=tuple(rank.trace.rank for rank in ranks),
-        step_seconds=float(lengths.max(axis=0).mean()),
+    table = _step_table(ranks, view, steps, exposed)
+    signals = replace(
+        step_signals(table, tuple(rank.trace.rank for rank in ranks), SignalOrigin.TRACE),
+        step_seconds=float(steps.lengths.max(axis=0).mean()),
         steps=steps.count,
         overlap=_overlap(ranks),
         bucket_bytes=_buckets(ranks[0], steps.count),
-        pauses=rare_long_steps(lengths - exposed, _collection_seconds(ranks, steps.count)),
+        pauses=rare_long_steps(table.own + table.data, _collection_seconds(ranks, steps.count)),
         host_bound=_mean_host_bound(ranks, steps),
         busy=steps.seconds_within([rank.compute for rank in ranks]).mean(axis=1),
-        on_device=on_device,
+        on_device=ranks[0].trace.on_device,
         trusted=trusted,
+        job_ranks=_job_ranks(ranks),
     )
-    if any(len(rank.waiting_for_data.start) for rank in ranks):
-        signals = replace(signals, data_wait=data_wait)
-    signals = replace(signals, job_ranks=_job_ranks(ranks))
-    if view is None and (signals.job_ranks or len(ranks)) > 1 and exposed.any():
-        signals = replace(signals, exposed=exposed.mean(axis=0))
+    if not any(len(rank.waiting_for_data.start) for rank in ranks):
+        signals = replace(signals, data_wait=None)
+    if steps.count < 2:
+        signals = replace(signals, compute=None, windows=None)
+    elif view is not None and not signals.on_device:
+        signals = replace(signals, unsynchronized=tuple(table.quiet))
+    elif signals.windows is not None:
+        signals = replace(signals, windows=replace(signals.windows, quiet=None))
+    if view is not None:
+        signals = replace(signals, collectives=len(view.paired), blame=view.blame_shares)
+    elif exposed.any() and (signals.job_ranks or len(ranks)) > 1:
+        together = exposed.mean(axis=0)
+        signals = replace(with_transfer(signals, together), transfer=None, exposed=together)
+    if steps.count >= MIN_COMPARED:
+        signals = replace(signals, periods=slow_periods(table))
+    if signals.on_device:
+        signals = _with_device_signals(signals, ranks, steps)
+    return signals
+
+
+def _step_table(
+    ranks: list[RankWindow], view: Waits | None, steps: _Steps, exposed: Matrix
+) -> JobSteps:
+    """The steps of the recording; without a view of who waited for whom, what is exposed is in no
+    column."""
+    wall = steps.lengths
+    data = steps.seconds_within([rank.input_wait for rank in ranks])
+    own = wall - exposed - data
+    known: dict[str, Matrix] = {"own": own, "quiet": own, "data": data}
     if view is not None:
         wait = steps.seconds_within(view.stalls)
-        signals = replace(
-            signals,
-            collectives=len(view.paired),
-            wait=wait,
-            blame=view.blame_shares,
-            transfer=(exposed - wait).clip(0).mean(axis=0),
-        )
-    if steps.count >= MIN_COMPARED and len(ranks) > 1:
-        mean_exposed = exposed.mean(axis=0)
-        signals = replace(
-            signals,
-            exposed_p50=float(np.quantile(mean_exposed, 0.5)),
-            exposed_p95=float(np.quantile(mean_exposed, 0.95)),
-        )
-    if on_device:
-        signals = _with_device_signals(signals, ranks, steps)
-    if steps.count > 1:
-        compute = lengths - exposed - data_wait
-        signals = _with_compute(signals, compute, ranks, view, steps)
-    return signals
+        known |= {"wait": wait, "transfer": (exposed - wait).clip(0), "blame": _blame(view, steps)}
+        if not ranks[0].trace.on_device:
+            known["quiet"] = own - steps.seconds_within(_hidden(view.transfers, ranks))
+    return table_of(wall, known)
+
+
+def _blame(view: Waits, steps: _Steps) -> Matrix:
+    """Stalls of the others for which each rank was last, by step; seconds."""
+    blame = np.zeros(steps.lengths.shape)
+    for begin, charges in zip(steps.begin, view.charges, strict=True):
+        for part in charges:
+            step = np.searchsorted(begin, part.begin, side="right") - 1
+            np.add.at(blame, (part.last, np.maximum(step, 0)), part.exposed * NS)
+    return blame
 
 
 def _with_device_signals(signals: Signals, ranks: list[RankWindow], steps: _Steps) -> Signals:
@@ -131,22 +150,6 @@ def _with_device_signals(signals: Signals, ranks: list[RankWindow], steps: _Step
     if _tells_memory(ranks):
         signals = replace(signals, pageable=_pageable(ranks) * NS / max(1, len(steps.begin[0])))
     return signals
-
-
-def _with_compute(
-    signals: Signals, compute: Matrix, ranks: list[RankWindow], view: Waits | None, steps: _Steps
-) -> Signals:
-    """Add each rank's compute by step, and the part of it that communication does not disturb."""
-    wall = steps.lengths.mean(axis=0)
-    if view is None or signals.on_device:
-        return replace(signals, compute=compute, windows=step_windows(compute, wall))
-    quiet = compute - steps.seconds_within(_hidden(view.transfers, ranks))
-    return replace(
-        signals,
-        compute=compute,
-        unsynchronized=tuple(quiet),
-        windows=step_windows(compute, wall, quiet),
-    )
 
 
 def _staged_signals(signals: Signals, ranks: list[RankWindow], layout: StageLayout) -> Signals:

@@ -3,7 +3,7 @@ hides."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,21 @@ def in_windows(paired: Paired, ranks: list[RankWindow], offsets: NDArray[np.int6
     return replace(kept, start=kept.start - shift, end=kept.end - shift)
 
 
+@dataclass(frozen=True)
+class Charges:
+    """Stalls of a rank.
+
+    Attributes:
+        last: Rank that was last in each, by its place among all.
+        begin: When each began, on the rank's own clock.
+        exposed: Nanoseconds of it that no compute hides.
+    """
+
+    last: Places
+    begin: NDArray[np.int64]
+    exposed: NDArray[np.int64]
+
+
 class Waits:
     """Waits and transfers of every collective, and what of them no compute hides.
 
@@ -39,6 +54,7 @@ class Waits:
         stalls: Per rank: waiting that no compute hides, on the rank's own clock.
         transfers: Per rank: from the last rank's arrival to the end, whether or not compute hides
             it, on its own clock.
+        charges: Per rank: its stalls one by one, each with the rank that was last in it.
         blame: Per rank: nanoseconds of all stalls for which it was the last to arrive.
         blame_shares: Blame as shares of all stalls; all 0 without stalls.
     """
@@ -52,6 +68,7 @@ class Waits:
         self.transfer = np.maximum(0, paired.end - np.maximum(paired.start, latest))
         self.stalls: list[IntervalSet] = []
         self.transfers: list[IntervalSet] = []
+        self.charges: list[list[Charges]] = []
         self.blame = np.zeros(len(ranks))
         for column, (rank, mine) in enumerate(zip(ranks, self.members, strict=True)):
             start = paired.start[mine] + offsets[column]
@@ -60,6 +77,7 @@ class Waits:
             self.stalls.append(waiting.minus(rank.compute))
             done = np.maximum(end, paired.end[mine] + offsets[column])
             self.transfers.append(IntervalSet(end, done).clipped(rank.start, rank.end))
+            self.charges.append([])
             self._charge(rank, start, end, paired.last[paired.row[mine]])
         total = self.blame.sum()
         self.blame_shares = self.blame / total if total > 0 else self.blame
@@ -84,5 +102,6 @@ class Waits:
             begin = union.start - which * stride + rank.start
             finish = union.end - which * stride + rank.start
             exposed = (finish - begin) - rank.compute.within(begin, finish)
+            self.charges[-1].append(Charges(others[first + which], begin, exposed))
             charged = np.bincount(which, weights=exposed, minlength=1)
             self.blame[others[first : first + len(charged)]] += charged

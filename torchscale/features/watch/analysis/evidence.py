@@ -72,8 +72,9 @@ class Compilation:
         step: In which it began; -1 before the first.
         began_ns: Nanoseconds since the epoch.
         seconds: How long it took.
-        function, file, line: What was compiled.
+        function, file, line: What was compiled; of torch's own code, from where it was called.
         reason: Why again: the guard that failed; empty for a first compilation.
+        has_failed: Whether torch could not compile it, or would not again: it runs as it is.
     """
 
     step: int
@@ -83,6 +84,7 @@ class Compilation:
     file: str
     line: int
     reason: str
+    has_failed: bool = False
 
 
 @dataclass(frozen=True)

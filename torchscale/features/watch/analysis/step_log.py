@@ -14,6 +14,8 @@ from torchscale.analysis.exchanges.steps import TIMES, JobSteps, Matrix
 
 MAX_COLUMNS = 16_384
 """Columns of a log: a job of less than so many steps is kept step by step. With 8 ranks 10 MB."""
+RECENT_STEPS = 4_096
+"""The last steps, which are kept one by one: eight times the longest period that is looked for."""
 _MAX_LONG_STEPS = 10_000
 """Of all ranks; after that, the oldest are dropped."""
 _TYPICAL_OVER = 200
@@ -59,7 +61,8 @@ class StepLog:
     long_steps: list[LongStep] = field(default_factory=list)
     _parts: list[JobSteps] = field(default_factory=list)
     _rest: JobSteps | None = None
-    _recent: Matrix | None = None
+    _before: Matrix | None = None
+    _recent: list[JobSteps] = field(default_factory=list)
 
     def add(self, steps: JobSteps) -> None:
         """The next steps."""
@@ -67,6 +70,9 @@ class StepLog:
             return
         self._find_long(steps)
         self.steps += len(steps)
+        self._recent.append(steps)
+        while sum(map(len, self._recent[1:])) >= RECENT_STEPS:
+            del self._recent[0]
         if self._rest is not None:
             steps = joined([self._rest, steps])
         whole = len(steps) // self.per_column * self.per_column
@@ -84,6 +90,15 @@ class StepLog:
         self._parts = [joined(self._parts)]
         return self._parts[0]
 
+    def recent(self, first: int) -> JobSteps | None:
+        """The last steps from number ``first`` on, one by one; ``None`` where there are none."""
+        if not self._recent:
+            return None
+        self._recent = [joined(self._recent)]
+        known = self._recent[0]
+        begin = max(first - known.first, len(known) - RECENT_STEPS, 0)
+        return part_of(known, begin, len(known)) if begin < len(known) else None
+
     def between(self, first: int, last: int) -> JobSteps | None:
         """The columns of steps ``first`` to ``last``, the latter not included."""
         table = self.table
@@ -99,7 +114,7 @@ class StepLog:
 
     def without(self, table: JobSteps) -> StepLog:
         """A log of these columns of it alone."""
-        return replace(self, _parts=[table], _rest=None, _recent=None)
+        return replace(self, _parts=[table], _rest=None, _before=None)
 
     def _halve(self) -> None:
         table = joined(self._parts)
@@ -116,7 +131,7 @@ class StepLog:
         """Steps that took a rank 1.5 times its median of the steps before. More of them than a
         tenth are no interruptions: that is how the rank works."""
         own = steps.host_calm + steps.data
-        known = own if self._recent is None else np.concatenate([self._recent, own], axis=1)
+        known = own if self._before is None else np.concatenate([self._before, own], axis=1)
         typical = np.median(known[:, -_TYPICAL_OVER:], axis=1)
         long = own > LONG_STEP_FACTOR * typical[:, None]
         long &= long.mean(axis=1, keepdims=True) <= max(RARE_SHARE, 1 / len(steps))
@@ -124,7 +139,7 @@ class StepLog:
             excess = float(own[row, column] - typical[row])
             self.long_steps.append(LongStep(steps.first + int(column), int(row), excess))
         del self.long_steps[:-_MAX_LONG_STEPS]
-        self._recent = known[:, -_TYPICAL_OVER:]
+        self._before = known[:, -_TYPICAL_OVER:]
 
 
 def part_of(steps: JobSteps, begin: int, end: int) -> JobSteps:

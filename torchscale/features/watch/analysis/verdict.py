@@ -18,9 +18,11 @@ from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
 from torchscale.analysis.diagnosis.shared import COST_FLOOR, EXPLAINED_SHARE, medians_of_others
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Signals
 from torchscale.analysis.diagnosis.spells import Spells, slow_spells
+from torchscale.analysis.diagnosis.step_windows import block_medians
 from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
 from torchscale.analysis.stats.change_points import NoisySeries, change_points
-from torchscale.features.watch.analysis.signals import block_medians, job_signals
+from torchscale.features.watch.analysis.late_rank import late_rank
+from torchscale.features.watch.analysis.signals import job_signals
 from torchscale.features.watch.analysis.step_log import LongStep, StepLog
 from torchscale.schema.profiles.finding import (
     Abstention,
@@ -82,11 +84,13 @@ class JobFinding:
     Attributes:
         finding: What limits the job there; its costs are shares of a step there.
         first, last: Steps; ``None`` for the job's first and its last.
+        slow: Which of its steps are long, where that is known: by step, from step 0 on.
     """
 
     finding: Finding
     first: int | None = None
     last: int | None = None
+    slow: NDArray[np.bool_] | None = None
 
     @property
     def span(self) -> str:
@@ -119,8 +123,9 @@ def judge_job(log: StepLog, *, on_device: bool = False) -> JobVerdict:
     table = log.table
     if table is None:
         return JobVerdict()
-    whole = _diagnose(table, log, on_device=on_device)
-    findings = [JobFinding(finding) for finding in whole.findings]
+    signals = job_signals(table, log, on_device=on_device, single=log.recent(table.first))
+    whole = _diagnose(signals, table, log, on_device=on_device)
+    findings = [_with_steps(finding, signals) for finding in whole.findings]
     findings += [JobFinding(finding) for finding in _labelled_pauses(table, log)]
     growing = None
     if table.waits_by is not WaitsBy.NOTHING:
@@ -133,26 +138,36 @@ def judge_job(log: StepLog, *, on_device: bool = False) -> JobVerdict:
         changes = _changes(table, log)
         later = _of_stretches(findings, changes, log, on_device=on_device)
         findings = [item for item in findings if not _is_one_change(item, later)] + later
+    if table.waits_by is not WaitsBy.NOTHING and not signals.staged:
+        late = late_rank(table, log.ranks, [one.finding for one in findings], whole.abstentions)
+        findings += [JobFinding(late)] if late is not None else []
     findings.sort(key=lambda item: -item.finding.cost_percent)
     found = {item.finding.kind for item in findings}
     left = tuple(item for item in whole.abstentions if item.kind not in found)
     return JobVerdict(tuple(findings), left, changes)
 
 
-def _diagnose(table: JobSteps, log: StepLog, *, on_device: bool) -> Diagnosis:
+def _with_steps(finding: Finding, signals: Signals) -> JobFinding:
+    """With the steps that a finding with a period is about."""
+    for period in signals.periods:
+        rank = None if period.row is None else signals.ranks[period.row]
+        if finding.period_steps == period.steps and finding.rank == rank:
+            return JobFinding(finding, period.first, None, period.slow)
+    return JobFinding(finding)
+
+
+def _diagnose(signals: Signals, table: JobSteps, log: StepLog, *, on_device: bool) -> Diagnosis:
     """By each rank's own time; where that names no slow rank, by what of it no collective disturbs:
     the threads of gloo share the cores of a rank, and make its own time scatter."""
-    diagnosis = diagnose(_signals(table, log, on_device=on_device))
+    diagnosis = diagnose(signals)
     if table.waits_by is not WaitsBy.CALLS:
         return _with_periods(diagnosis, table, log)
     if not _names_slow_rank(diagnosis):
         calm = replace(table, own=table.quiet, delayed=np.zeros_like(table.delayed))
-        quiet = diagnose(_signals(calm, log, on_device=on_device))
+        quiet = diagnose(job_signals(calm, log, on_device=on_device))
         if _names_slow_rank(quiet):
             diagnosis = quiet
-    return _with_periods(
-        _with_stage_spells(diagnosis, _signals(table, log, on_device=on_device), log), table, log
-    )
+    return _with_periods(_with_stage_spells(diagnosis, signals, log), table, log)
 
 
 def _with_stage_spells(diagnosis: Diagnosis, signals: Signals, log: StepLog) -> Diagnosis:
@@ -178,18 +193,6 @@ def _with_stage_spells(diagnosis: Diagnosis, signals: Signals, log: StepLog) -> 
     return diagnosis.model_copy(update={"findings": (found, *kept)})
 
 
-def _signals(table: JobSteps, log: StepLog, *, on_device: bool) -> Signals:
-    return job_signals(
-        table,
-        log.ranks,
-        on_device=on_device,
-        hosts=log.hosts,
-        per_column=log.per_column,
-        stages=log.stages,
-        sends=log.sends,
-    )
-
-
 def _names_slow_rank(diagnosis: Diagnosis) -> bool:
     return any(finding.kind in _RANK_KINDS for finding in diagnosis.findings)
 
@@ -208,7 +211,8 @@ def _of_stretches(
         part = log.between(first, last)
         if part is None or len(part) * log.per_column < _LEAST_SEGMENT:
             continue
-        for finding in _diagnose(part, log, on_device=on_device).findings:
+        signals = job_signals(part, log, on_device=on_device)
+        for finding in _diagnose(signals, part, log, on_device=on_device).findings:
             key = (finding.kind, finding.rank)
             if key in is_known or finding.kind not in _OF_STRETCHES or finding.rank is None:
                 continue

@@ -11,13 +11,17 @@ import numpy as np
 
 from torchscale.analysis.exchanges.steps import JobSteps, Waited
 from torchscale.errors import StoreError
+from torchscale.features.watch.analysis.evidence import RankEvidence
 from torchscale.features.watch.analysis.resume import AttemptStart, find_origin, repeated_steps
+from torchscale.features.watch.analysis.startup import StartPoints, rank_start
 from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.features.watch.analysis.wall_time import StepClock, find_spans, tail_parts
 from torchscale.features.watch.job.follow import JobFollower, NewSteps, Remainder
-from torchscale.schema.watch.attempt import AttemptRecord, CheckpointCall
+from torchscale.features.watch.job.stream import RankStream
+from torchscale.schema.watch.attempt import AttemptRecord, CheckpointCall, RankCheckpoints
 from torchscale.schema.watch.failure import JobFailure
 from torchscale.schema.watch.report import JobTime, WatchedAttempt
+from torchscale.schema.watch.start import RankStart
 
 _MOST_SAVES = 1_000
 """Of a record: some hundred kilobytes. A job restarts from one of its last checkpoints."""
@@ -36,6 +40,7 @@ class Attempt:
         clock: When they ended.
         collector: Seconds; the mean of the ranks.
         waits: (Row that came last, collective) → seconds that others waited.
+        first_ends: When the first step of each rank ended, in nanoseconds since the epoch.
     """
 
     number: int
@@ -45,6 +50,7 @@ class Attempt:
     clock: StepClock | None = None
     collector: float = 0.0
     waits: Counter[tuple[int, int]] = field(default_factory=Counter)
+    first_ends: tuple[int, ...] = ()
 
     def advance(self) -> None:
         """Read what its ranks have written.
@@ -62,6 +68,10 @@ class Attempt:
             self.log = StepLog(self.follower.ranks, hosts)
         if self.clock is None:
             self.clock = StepClock(stretch.begin_ns)
+            self.first_ends = tuple(int(edge[0]) for edge in stretch.edges)
+        for stream, edge in zip(self.follower.streams.values(), stretch.edges, strict=True):
+            stream.evidence.share(len(self.follower.ranks))
+            stream.evidence.assign(edge, steps.first)
         self.log.stages = self.follower.stages
         self.log.sends = self.follower.sends >= self.follower.steps
         self.clock.add(stretch.spans)
@@ -78,6 +88,25 @@ class Attempt:
             seconds = ((waits.until - waits.start)[known] * _NS).tolist()
             for pair, time in zip(pairs, seconds, strict=True):
                 self.waits[pair] += time
+
+    @property
+    def evidence(self) -> tuple[RankEvidence, ...]:
+        """What each rank shows beside its steps, in the order of rows."""
+        return tuple(
+            stream.evidence.evidence(_checkpoints(stream).saves)
+            for stream in self.follower.streams.values()
+        )
+
+    @property
+    def startup(self) -> tuple[RankStart, ...]:
+        """Where the start of each rank went, in the order of rows; empty before the first steps."""
+        if not self.first_ends:
+            return ()
+        streams = self.follower.streams.items()
+        return tuple(
+            rank_start(rank, _start_points(stream, first_end))
+            for (rank, stream), first_end in zip(streams, self.first_ends, strict=True)
+        )
 
     @property
     def process_began(self) -> float | None:
@@ -152,6 +181,28 @@ class Attempt:
         has_optimizer = self.follower.round is None
         origin = find_origin(ranks, earlier, has_optimizer=has_optimizer)
         return origin, _merged([save for one in ranks for save in one.saves])
+
+
+def _checkpoints(stream: RankStream) -> RankCheckpoints:
+    """What the rank saved and loaded; nothing where its file is damaged, which the record of the
+    attempt says."""
+    try:
+        return stream.read_checkpoints()
+    except StoreError:
+        return RankCheckpoints()
+
+
+def _start_points(stream: RankStream, first_end: int) -> StartPoints:
+    facts = stream.facts
+    loads = _checkpoints(stream).loads
+    return StartPoints(
+        began=round((facts.process_began or facts.began) / _NS),
+        first_end=first_end,
+        startup=facts.startup,
+        first_call=stream.first_call_ns,
+        loads=tuple((load.began_ns, load.ended_ns) for load in loads),
+        compiles=tuple(stream.evidence.first_compiles),
+    )
 
 
 def _whole(clock: StepClock | None, remainder: Remainder) -> StepClock | None:

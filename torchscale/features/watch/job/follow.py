@@ -38,12 +38,14 @@ class NewSteps:
         steps: Their times.
         waited: What each rank was blocked for.
         begin_ns: When the first of them began.
+        edges: Of each rank: when they ended, the first one of the step before.
         spans: What of them was no step.
     """
 
     steps: JobSteps
     waited: tuple[Waited, ...]
     begin_ns: int
+    edges: tuple[Times, ...]
     spans: MomentGaps
 
 
@@ -225,7 +227,7 @@ class JobFollower:
         self.steps += len(steps)
         for one, edge in zip(held, edges, strict=True):
             one.drop_before(int(edge[-1]))
-        return NewSteps(steps, waited, int(edges[0][0]), spans)
+        return NewSteps(steps, waited, int(edges[0][0]), tuple(edges), spans)
 
     def _waits_for_more(self, held: Sequence[HeldSteps]) -> bool:
         """Whether the first steps are too few to tell how their collectives hang together, and

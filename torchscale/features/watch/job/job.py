@@ -10,6 +10,7 @@ from pathlib import Path
 from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
 from torchscale.errors import TorchscaleError
 from torchscale.features.watch.analysis.goodput import with_price
+from torchscale.features.watch.analysis.startup import slow_start
 from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.features.watch.analysis.verdict import JobVerdict, judge_job
 from torchscale.features.watch.ends.attempt import JobEnds
@@ -26,7 +27,7 @@ from torchscale.features.watch.job.stream import RankStream
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.watch.attempt import CommandRun
 from torchscale.schema.watch.failure import JobFailure
-from torchscale.schema.watch.report import JobState, WatchedRank, WatchReport
+from torchscale.schema.watch.report import JobState, WatchedRank, WatchFinding, WatchReport
 from torchscale.util.redaction import note_arguments, redact_arguments
 from torchscale.util.text import program_name, shown_bytes
 from torchscale.version import __version__
@@ -262,6 +263,8 @@ class WatchedJob:
             return with_price(report, self._price)
         facts = next(iter(attempt.follower.streams.values())).facts
         steps = max(1, attempt.follower.steps)
+        startup = attempt.startup
+        slow = slow_start(startup)
         judged = report.model_copy(
             update={
                 "world_size": facts.world_size,
@@ -271,12 +274,14 @@ class WatchedJob:
                 "waits_by": table.waits_by.value,
                 "left_out_steps": table.first,
                 "step_seconds": float(table.wall.mean()),
-                "findings": tuple(
-                    with_places(item, attempt, table) for item in self.verdict.findings
+                "findings": (
+                    *(with_places(item, attempt, table) for item in self.verdict.findings),
+                    *([] if slow is None else [WatchFinding(finding=slow)]),
                 ),
                 "abstentions": self.verdict.abstentions,
                 "changes": self.verdict.changes,
                 "per_rank": tuple(_per_rank(attempt, table)),
+                "startup": startup,
                 "collector_share": attempt.collector / max(steps * float(table.wall.mean()), 1e-9),
             }
         )

@@ -10,7 +10,7 @@ from torchscale.schema.watch.rank import MOST_RANKS
 from torchscale.util.files import leads_out, read_end
 
 _FOLDER = re.compile(r"(\d{1,7})\.(\d{1,7})")
-MOMENTS = re.compile(r"(marks|calls|lengths|shares)-(\d{1,9})\.bin")
+MOMENTS = re.compile(r"(marks|calls|lengths|shares|samples|memory)-(\d{1,9})\.bin")
 MOST_ATTEMPTS = MOST_RANKS - 1
 """The last number of one: names of folders have no more digits."""
 _MAX_REASON, _MAX_REASONS = 500, 3

@@ -18,15 +18,22 @@ from torchscale.analysis.exchanges.events import (
     RankEvents,
 )
 from torchscale.errors import StoreError
-from torchscale.features.watch.job.rank_folders import MOMENTS, names_in
+from torchscale.features.watch.analysis.evidence_log import EvidenceLog
+from torchscale.features.watch.job.segments import Lines, Segments, damaged
 from torchscale.schema.watch.attempt import RankCheckpoints
-from torchscale.schema.watch.rank import NamedCall, NamedGroup, Partners, RankFacts, RankUse
-from torchscale.util.files import read_bounded, read_part
+from torchscale.schema.watch.rank import (
+    CompiledFrame,
+    NamedCall,
+    NamedGroup,
+    NamedPlace,
+    Partners,
+    RankFacts,
+    RankUse,
+)
+from torchscale.util.files import read_bounded
 
 M = TypeVar("M", bound=BaseModel)
 
-_READ_BYTES = 16 << 20
-"""Of each file at a time: four segments, all that a collector keeps."""
 _MOST_NAMES = 100_000
 """Collectives that a rank tells apart: a collector has some thousand at most."""
 _MAX_TEXT = 4 << 20
@@ -35,7 +42,7 @@ _INTEGER = 8
 _CALL = 3 * _INTEGER
 _SETTLED = -1
 """In place of a key: until when all lengths are known (``worker/watch/recorder.py``)."""
-_SHARE = 2 * _INTEGER
+_PAIR, _READING = 2 * _INTEGER, 4 * _INTEGER
 
 
 @dataclass
@@ -79,15 +86,21 @@ class RankStream:
         use: What its process has used.
         peers: Ranks that it sends to or receives from.
         settled_ns: Until when all collectives have the lengths that they ever will.
+        evidence: What it shows beside its steps.
+        first_call_ns: When it first called a collective, in nanoseconds since the epoch; ``None``
+            before.
         has_gap: Whether moments or collectives were removed before they were read.
     """
 
     def __init__(self, folder: Path, names: Names) -> None:
         self._folder, self._names = folder, names
         self._root = folder.parent.parent
-        self._marks, self._calls = _Segments(folder, "marks"), _Segments(folder, "calls")
-        self._lengths, self._shares = _Segments(folder, "lengths"), _Segments(folder, "shares")
-        self._names_read = 0
+        self._marks, self._calls = Segments(folder, "marks"), Segments(folder, "calls")
+        self._lengths, self._shares = Segments(folder, "lengths"), Segments(folder, "shares")
+        self._samples, self._memory = Segments(folder, "samples"), Segments(folder, "memory")
+        self._named, self._compiled = Lines(folder, "names.jsonl"), Lines(folder, "compiles.jsonl")
+        self.evidence = EvidenceLog()
+        self.first_call_ns: int | None = None
         self._keys: dict[int, tuple[int, int]] = {}
         self.facts = self._read_facts()
         self.use = RankUse()
@@ -108,9 +121,14 @@ class RankStream:
         self.facts = self._read_facts()
         calls = np.frombuffer(self._calls.read(_CALL), np.int64).reshape(-1, 3)
         lengths = np.frombuffer(self._lengths.read(_CALL), np.int64).reshape(-1, 3)
-        shares = np.frombuffer(self._shares.read(_SHARE), np.int64).reshape(-1, 2)
+        shares = np.frombuffer(self._shares.read(_PAIR), np.int64).reshape(-1, 2)
+        samples = np.frombuffer(self._samples.read(_PAIR), np.int64).reshape(-1, 2)
+        memory = np.frombuffer(self._memory.read(_READING), np.int64).reshape(-1, 4)
         marks = np.frombuffer(self._marks.read(_INTEGER), np.int64)
         self._read_names()
+        self.evidence.add(samples, memory, self._read_compiled())
+        if self.first_call_ns is None and len(calls):
+            self.first_call_ns = int(calls[0, 0])
         return RankEvents(
             Moments.unpacked(marks, self.facts.start_ns),
             self._numbered(calls),
@@ -152,23 +170,25 @@ class RankStream:
         except FileNotFoundError:
             return None
         except (ValidationError, OSError) as error:
-            raise _damaged(path, error) from error
+            raise damaged(path, error) from error
 
     def _read_names(self) -> None:
-        path = self._folder / "names.jsonl"
-        try:
-            content = read_part(path, self._names_read, _READ_BYTES, within=self._root)
-            whole = content[: content.rfind(b"\n") + 1]
-            self._names_read += len(whole)
-            for line in whole.splitlines():
+        for line in self._named.read():
+            try:
                 self._note(_NAME.validate_json(line))
-        except FileNotFoundError:
-            return
-        except (ValidationError, OSError) as error:
-            raise _damaged(path, error) from error
+            except ValidationError as error:
+                raise damaged(self._named.path, error) from error
 
-    def _note(self, named: NamedCall | NamedGroup | Partners) -> None:
-        if isinstance(named, Partners):
+    def _read_compiled(self) -> list[CompiledFrame]:
+        try:
+            return [CompiledFrame.model_validate_json(line) for line in self._compiled.read()]
+        except ValidationError as error:
+            raise damaged(self._compiled.path, error) from error
+
+    def _note(self, named: NamedCall | NamedGroup | NamedPlace | Partners) -> None:
+        if isinstance(named, NamedPlace):
+            self.evidence.name(named)
+        elif isinstance(named, Partners):
             self.peers = frozenset((*named.sends, *named.receives))
         elif isinstance(named, NamedGroup):
             self._names.ranks[named.name] = named.ranks
@@ -201,58 +221,6 @@ class RankStream:
         return np.asarray(numbers[places])
 
 
-_NAME: TypeAdapter[NamedCall | NamedGroup | Partners] = TypeAdapter(
-    NamedCall | NamedGroup | Partners
+_NAME: TypeAdapter[NamedCall | NamedGroup | NamedPlace | Partners] = TypeAdapter(
+    NamedCall | NamedGroup | NamedPlace | Partners
 )
-
-
-class _Segments:
-    """The files ``name-1.bin``, ``name-2.bin`` … as one stream of bytes."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder, self._name = folder, name
-        self._root = folder.parent.parent
-        self._number, self._offset = 1, 0
-        self.has_gap = False
-
-    def read(self, unit: int) -> bytes:
-        """Whole units of bytes since the last call.
-
-        Raises:
-            StoreError: what is there is no file of a collector.
-        """
-        parts: list[bytes] = []
-        while True:
-            parts.append(self._read_one(unit))
-            following = self._following()
-            if following is None or sum(map(len, parts)) >= _READ_BYTES - unit:
-                return b"".join(parts)
-            parts.append(self._read_one(unit))  # the end that was written before the next began
-            self.has_gap |= following > self._number + 1
-            self._number, self._offset = following, 0
-
-    def _read_one(self, unit: int) -> bytes:
-        path = self._path(self._number)
-        try:
-            content = read_part(path, self._offset, _READ_BYTES, within=self._root)
-        except FileNotFoundError:
-            return b""
-        except OSError as error:
-            raise _damaged(path, error) from error
-        whole = content[: len(content) // unit * unit]
-        self._offset += len(whole)
-        return whole
-
-    def _following(self) -> int | None:
-        """Number of the next segment that exists."""
-        matches = map(MOMENTS.fullmatch, names_in(self._folder))
-        numbers = [int(match[2]) for match in matches if match and match[1] == self._name]
-        return min((number for number in numbers if number > self._number), default=None)
-
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{self._name}-{number:06d}.bin"
-
-
-def _damaged(path: Path, error: Exception) -> StoreError:
-    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-    return StoreError(f"{path}: not what a collector writes: {reason}")

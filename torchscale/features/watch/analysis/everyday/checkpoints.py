@@ -1,0 +1,96 @@
+"""Checkpoints that steps wait for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
+from torchscale.features.watch.analysis.everyday.interruptions import (
+    Interruptions,
+    find_interruptions,
+)
+from torchscale.features.watch.analysis.everyday.lines import slow_lines
+from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
+from torchscale.schema.profiles.finding import Confidence, FindingKind
+from torchscale.schema.watch.attempt import CheckpointCall
+from torchscale.util.units import format_byte_rate, format_bytes, format_seconds
+from torchscale.util.words import listed, plural
+
+_IN_BACKGROUND = "async"
+"""In the name of a call that returns before the checkpoint is complete."""
+
+
+def find_checkpoints(watched: WatchedSteps) -> list[Cause]:
+    """Checkpoints that cost the job something: none where they are written in the background."""
+    found = find_interruptions(watched, watched.table.saving)
+    if found is None:
+        return []
+    saves = _saves(watched, found)
+    lines, work = slow_lines(watched, found.rows[0], found.steps, found.each)
+    calls = sorted({save.call for save in saves}) or ["a call that saves"]
+    evidence = [found.times]
+    if work is not None:
+        evidence.append(f"from {work.place}")
+    evidence += _files(saves)
+    if found.is_apart:
+        evidence.append("ranks save in different steps, and all wait each time")
+    finding = finding_of(
+        FindingKind.CHECKPOINTS,
+        watched,
+        found.cost,
+        rank=watched.rank_of(found.rows),
+        period=found.period,
+        confidence=Confidence.HIGH if found.is_certain else Confidence.LOW,
+        summary=f"checkpoints ({listed(calls)}) take {format_seconds(found.cost)} of each step on "
+        f"average, {watched.where(found.rows)}{_again(found)}",
+        evidence=evidence,
+        advice=_advice(saves),
+    )
+    return [Cause(finding, found.by_column, lines)]
+
+
+def _again(found: Interruptions) -> str:
+    if found.period is None:
+        return ""
+    return f": every {found.period} steps, {format_seconds(found.each)} each"
+
+
+def _saves(watched: WatchedSteps, found: Interruptions) -> list[CheckpointCall]:
+    """What the ranks with most of it saved in these steps."""
+    if not watched.evidence:
+        return []
+    return [
+        save
+        for row in found.rows
+        for save in watched.evidence[row].saves
+        if save.steps >= watched.first
+    ]
+
+
+def _files(saves: list[CheckpointCall]) -> list[str]:
+    """``512 MiB each, 1.20 GB/s while it is written``: of the files whose size is known. One that
+    was written again counts once."""
+    sizes = [save.size for save in saves if save.size]
+    if not sizes:
+        return []
+    rates = [
+        save.size / (save.ended_ns - save.began_ns) * 1e9
+        for save in saves
+        if save.size and save.ended_ns > save.began_ns and _IN_BACKGROUND not in save.call
+    ]
+    each = format_bytes(float(np.median(sizes)))
+    rate = f", {format_byte_rate(float(np.median(rates)))}" if rates else ""
+    total = f"{plural(len(sizes), 'file')} of {format_bytes(sum(sizes))} in all, "
+    return [f"{total * (len(sizes) > 1)}{each}{' each' * (len(sizes) > 1)}{rate}"]
+
+
+def _advice(saves: list[CheckpointCall]) -> str:
+    if saves and all(_IN_BACKGROUND in save.call for save in saves):
+        return (
+            "save less often; the copy to host memory is what is left: give async_save an "
+            "async_stager that uses pinned memory"
+        )
+    return (
+        "save less often, to a faster disk, or asynchronously "
+        "(torch.distributed.checkpoint.async_save)"
+    )

@@ -1,0 +1,53 @@
+"""Garbage collections that steps wait for."""
+
+from __future__ import annotations
+
+from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
+from torchscale.features.watch.analysis.everyday.interruptions import (
+    Interruptions,
+    find_interruptions,
+)
+from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
+from torchscale.schema.profiles.finding import Confidence, FindingKind
+from torchscale.util.units import format_seconds
+
+
+def find_collections(watched: WatchedSteps) -> list[Cause]:
+    """Python's garbage collector, which stops a rank, and with it all that wait for the rank."""
+    found = find_interruptions(watched, watched.table.collection)
+    if found is None:
+        return []
+    finding = finding_of(
+        FindingKind.GARBAGE_COLLECTION,
+        watched,
+        found.cost,
+        rank=watched.rank_of(found.rows),
+        period=found.period,
+        confidence=Confidence.HIGH if found.is_certain else Confidence.LOW,
+        summary=f"Python's garbage collector takes {format_seconds(found.cost)} of each step on "
+        f"average, {watched.where(found.rows)}",
+        evidence=_evidence(watched, found),
+        advice=_advice(found),
+    )
+    return [Cause(finding, found.by_column)]
+
+
+def _evidence(watched: WatchedSteps, found: Interruptions) -> list[str]:
+    evidence = [found.times]
+    if found.is_apart:
+        mine = [float(watched.table.collection[row].mean()) for row in found.rows]
+        most = format_seconds(max(mine))
+        evidence.append(
+            f"ranks collect in different steps: at most {most} a step each, and all wait for each"
+        )
+    return evidence
+
+
+def _advice(found: Interruptions) -> str:
+    together = "at a fixed interval"
+    if len(found.rows) > 1:
+        together = "on all ranks in the same steps"
+    return (
+        "call gc.freeze() after set-up; switch the automatic collection off (gc.disable()) and "
+        f"collect {together}; look for what makes many objects in a step"
+    )

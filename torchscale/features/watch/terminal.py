@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from torchscale.features.watch.attempts_table import attempts_table
 from torchscale.features.watch.blocks import startup_table, wall_time_table
 from torchscale.features.watch.document import ranks_table
 from torchscale.features.watch.hang.terminal import indented_evidence
@@ -32,6 +33,9 @@ def print_watch(report: WatchReport, console: Console) -> None:
     blocks: list[Block] = []
     if report.time.total:
         blocks.append(wall_time_table("Where the wall time went", report))
+    attempts = attempts_table(report)
+    if attempts is not None:
+        blocks.append(attempts)
     startup = startup_table(report)
     if startup is not None:
         blocks.append(startup)

@@ -166,6 +166,8 @@ class WatchedAttempt(Frozen):
         origin: From where it went on, or why that is not known.
         time: Where its time went.
         failure: Why it ended, where it failed.
+        lost_seconds: What its end cost: until the next one began, its start, and its steps that
+            repeat others; ``None`` of the last one.
     """
 
     number: RankNumber
@@ -179,6 +181,7 @@ class WatchedAttempt(Frozen):
     origin: str = ""
     time: JobTime = JobTime()
     failure: JobFailure | None = None
+    lost_seconds: NotNegative | None = None
 
 
 class JobCost(Frozen):

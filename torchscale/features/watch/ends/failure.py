@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchscale.features.watch.ends.kernel import KernelNews
+from torchscale.features.watch.ends.others import other_ends
 from torchscale.features.watch.ends.ranks import (
     RankEnd,
-    consequences,
     is_consequence,
     rank_ends,
     received_signal,
@@ -21,7 +21,7 @@ from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.ends import ProcessEnd
 from torchscale.schema.watch.failure import FailureCause, JobFailure
 from torchscale.schema.watch.rank import RankFacts, RankUse
-from torchscale.util.text import agreeing, ranks_label
+from torchscale.util.text import ranks_label
 from torchscale.util.units import format_bytes
 from torchscale.util.words import plural
 
@@ -96,7 +96,7 @@ def find_failure(attempt: FailedAttempt) -> JobFailure | None:
     if first.is_interrupted:
         return None
     failure = _of_first(attempt, first, ends)
-    evidence = (*failure.evidence, *_others(ends, first), *attempt.kernel.lines)
+    evidence = (*failure.evidence, *other_ends(ends, first), *attempt.kernel.lines)
     return failure.model_copy(
         update={
             "rank": first.rank,
@@ -296,30 +296,3 @@ def _who(attempt: FailedAttempt, first: RankEnd, ends: Sequence[RankEnd]) -> str
     if attempt.hosts > 1:
         return f"rank {first.rank} ({first.host})"
     return f"rank {first.rank}"
-
-
-def _others(ends: Sequence[RankEnd], first: RankEnd) -> list[str]:
-    """How the other ranks ended, those of one way in a line."""
-    after = consequences(ends, first)
-    lines: dict[str, list[RankEnd]] = {}
-    for end in ends:
-        same = (end.error, end.text) == (first.error, first.text) and first.error
-        if end is not first and not same and end.rank is not None:
-            lines.setdefault(_ending(end, is_after=end in after), []).append(end)
-    found = []
-    for text, of_text in list(lines.items())[:_MOST_SHOWN]:
-        ranks = [end.rank for end in of_text if end.rank is not None]
-        found.append(f"{ranks_label(ranks)} {text.format(was=agreeing(ranks, 'was', 'were'))}")
-    return found
-
-
-def _ending(end: RankEnd, *, is_after: bool) -> str:
-    if end.is_lost_peer:
-        return "lost the connection to another rank then"
-    if end.error:
-        at = f" at {end.place}" if end.place else ""
-        return f"raised {end.first_line}{at}".replace("{", "{{").replace("}", "}}")
-    if end.signal:
-        by = ", as torchrun ends the other ranks" if is_after and end.signal != "SIGABRT" else ""
-        return f"{{was}} ended by {end.signal}{by}"
-    return f"exited with code {end.exit_code}"

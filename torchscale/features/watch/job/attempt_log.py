@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchscale.features.watch.analysis.goodput import job_times, repeated_in_all
+from torchscale.features.watch.analysis.goodput import job_times, repeated_in_all, with_losses
 from torchscale.features.watch.job.attempts import Attempt
 from torchscale.features.watch.job.runs import Past, begin_of, write_record
 from torchscale.schema.watch.attempt import AttemptRecord
@@ -109,7 +109,7 @@ class AttemptLog:
                 "device_time": of_devices,
                 "goodput": seconds.goodput,
                 "repeated_steps": repeated_in_all(attempts),
-                "attempts": tuple(attempts[-_MOST_ATTEMPTS:]),
+                "attempts": tuple(with_losses(attempts)[-_MOST_ATTEMPTS:]),
                 "runs": len(self._past.runs),
                 "notes": (*report.notes, *notes),
             }

@@ -7,11 +7,10 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
-from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
+from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.errors import TorchscaleError
 from torchscale.features.watch.analysis.goodput import with_price
 from torchscale.features.watch.analysis.startup import slow_start
-from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.features.watch.analysis.verdict import JobVerdict, judge_job
 from torchscale.features.watch.ends.attempt import JobEnds
 from torchscale.features.watch.hang.watched_job import job_autopsy
@@ -21,23 +20,20 @@ from torchscale.features.watch.job.finding_places import with_places
 from torchscale.features.watch.job.follow import JobFollower
 from torchscale.features.watch.job.notes import notes_on_ranks
 from torchscale.features.watch.job.rank_folders import failures, rank_folders
+from torchscale.features.watch.job.rank_rows import rank_rows
 from torchscale.features.watch.job.runs import Past
+from torchscale.features.watch.job.settled import settled, settled_table
 from torchscale.features.watch.job.starting import present_waits, why_not_begun
 from torchscale.features.watch.job.stream import RankStream
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.watch.attempt import CommandRun
+from torchscale.schema.watch.ends import ProcessWait
 from torchscale.schema.watch.failure import JobFailure
-from torchscale.schema.watch.report import JobState, WatchedRank, WatchFinding, WatchReport
+from torchscale.schema.watch.report import JobState, WatchFinding, WatchReport
 from torchscale.util.redaction import note_arguments, redact_arguments
 from torchscale.util.text import program_name, shown_bytes
 from torchscale.version import __version__
 from torchscale.worker.watch import clock
-
-LEFT_OUT = 10
-"""First steps that no figure counts: allocators, caches, and DistributedDataParallel, which puts
-its buckets in order in the second one, settle in them."""
-_SHORTEST_JOB = 4 * LEFT_OUT
-"""Steps of a job from which on its first ones are left out."""
 
 
 class WatchedJob:
@@ -132,7 +128,10 @@ class WatchedJob:
         Args:
             now: Seconds since the epoch.
         """
-        return max((now - wait.since for wait in present_waits(self._directory)), default=0.0)
+        return max((now - wait.since for wait in self._waits()), default=0.0)
+
+    def _waits(self) -> list[ProcessWait]:
+        return present_waits(self._directory, self._attempts[-1].number)
 
     def look_why(
         self, moved_seconds_ago: float | None = None, program: int | None = None
@@ -148,7 +147,7 @@ class WatchedJob:
             OutputError: the folder cannot be written.
         """
         streams = self._attempts[-1].follower.streams
-        waits = present_waits(self._directory)
+        waits = self._waits()
         if waits:
             ended = self.ends.ended_ranks(self._attempts[-1])
             found = why_not_begun(waits, tuple(streams), ended, program)
@@ -212,7 +211,7 @@ class WatchedJob:
     def judge(self) -> JobVerdict:
         """What limits the last attempt that has steps."""
         attempt = self._judged
-        log = None if attempt is None else _settled(attempt.log)
+        log = None if attempt is None else settled(attempt.log)
         if attempt is not None and log is not None:
             on_device = any(
                 stream.facts.device != "cpu" for stream in attempt.follower.streams.values()
@@ -258,7 +257,7 @@ class WatchedJob:
                 self.guarded(stream.read_use)
         notes = (*self._notes(has_steps=timed[-1].steps > 0), *timed[-1].notes)
         report = timed[-1].model_copy(update={"notes": notes})
-        table = None if attempt is None else _table(attempt)
+        table = None if attempt is None else settled_table(attempt)
         if attempt is None or table is None:
             return with_price(report, self._price)
         facts = next(iter(attempt.follower.streams.values())).facts
@@ -280,7 +279,7 @@ class WatchedJob:
                 ),
                 "abstentions": self.verdict.abstentions,
                 "changes": self.verdict.changes,
-                "per_rank": tuple(_per_rank(attempt, table)),
+                "per_rank": tuple(rank_rows(attempt, table)),
                 "startup": startup,
                 "collector_share": attempt.collector / max(steps * float(table.wall.mean()), 1e-9),
             }
@@ -295,46 +294,3 @@ class WatchedJob:
         if self.ends.failure is not None and not last.streams:
             return notes  # why nothing was seen is known
         return notes + notes_on_ranks(last, has_steps=has_steps, is_over=is_over)
-
-
-def _settled(log: StepLog | None) -> StepLog | None:
-    """Without the first steps of a job that has enough."""
-    if log is None or log.steps < _SHORTEST_JOB:
-        return log
-    table = log.between(LEFT_OUT, log.steps)
-    if table is None:
-        return log
-    return log.without(table)
-
-
-def _table(attempt: Attempt) -> JobSteps | None:
-    log = _settled(attempt.log)
-    return None if log is None else log.table
-
-
-def _per_rank(attempt: Attempt, table: JobSteps) -> list[WatchedRank]:
-    blame = table.blame.sum(axis=1)
-    shares = blame / max(float(blame.sum()), 1e-12)
-    by_lengths = table.waits_by is WaitsBy.LENGTHS
-    own = table.calm - table.data if by_lengths else table.own
-    knows_waits = table.waits_by is not WaitsBy.NOTHING
-    knows_transfers = knows_waits and not by_lengths
-    return [
-        WatchedRank(
-            rank=rank,
-            host=stream.facts.host,
-            pid=stream.facts.pid,
-            own_seconds=max(0.0, float(own[row].mean())),
-            data_seconds=float(table.data[row].mean()),
-            wait_seconds=float(table.wait[row].mean()) if knows_waits else None,
-            transfer_seconds=float(table.transfer[row].mean()) if knows_transfers else None,
-            bubble_seconds=float(table.bubble[row].mean()),
-            blame=float(shares[row]) if knows_waits else None,
-            cpu_seconds=stream.use.cpu_seconds,
-            peak_memory_bytes=stream.use.peak_memory_bytes,
-            lost_calls=stream.use.lost_calls,
-            recorders=stream.use.recorders,
-            problem=stream.facts.problem,
-        )
-        for row, (rank, stream) in enumerate(attempt.follower.streams.items())
-    ]

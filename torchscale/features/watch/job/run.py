@@ -229,14 +229,12 @@ def _follow(
         while not ends(_READ_SECONDS):
             pass
         return
-    job, run, directory = watching.job, watching.run, watching.directory
-    request = watching.request
+    job, run, directory, request = watching.job, watching.run, watching.directory, watching.request
     seen: set[tuple[str, int | None, int | None]] = set()
     read_at = judged_at = moved_at = time.monotonic()
     pause, moments, is_stalled = _JUDGE_SECONDS, 0, False
-    standing = Standing(
-        job, request.stall_seconds, request.on_hang, partial(_write, job, directory), program
-    )
+    write = partial(_write, job, directory)
+    standing = Standing(job, request.stall_seconds, request.on_hang, write, program)
     while not ends(_POLL_SECONDS):
         now = time.monotonic()
         if now - read_at < _READ_SECONDS:

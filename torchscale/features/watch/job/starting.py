@@ -34,9 +34,10 @@ has begun much later."""
 _MOST_LOOKED_AT = 16
 
 
-def present_waits(directory: Path) -> list[ProcessWait]:
-    """Waits that go on, the longest first: as far as this host can tell."""
-    return [wait for wait in read_waits(directory) if _is_there(wait)]
+def present_waits(directory: Path, attempt: int) -> list[ProcessWait]:
+    """Waits that go on, the longest first, of an attempt or a later one: as far as this host can
+    tell."""
+    return [wait for wait in read_waits(directory) if wait.attempt >= attempt and _is_there(wait)]
 
 
 def why_not_begun(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -104,7 +105,7 @@ def _noted(folder: Path) -> CollectiveCall | None:
     try:
         content = read_bounded(folder / FILE, FORM.size, within=folder.parent.parent)
         time, number, size, elements, name, dtype, group = FORM.unpack(content)
-    except (OSError, ValueError):
+    except (OSError, ValueError, struct.error):
         return None
     if not time or min(number, size, elements) < 0:
         return None

@@ -14,7 +14,12 @@ from torchscale.features.watch.hang.history import odd_ranks
 from torchscale.features.watch.hang.job import Job, RankEvidence, job_of
 from torchscale.features.watch.hang.mismatch import explain_mismatch
 from torchscale.features.watch.hang.source_loops import outermost_loops
-from torchscale.features.watch.hang.stacks import is_in_backward, own_frame
+from torchscale.features.watch.hang.stacks import (
+    LineRange,
+    is_in_backward,
+    own_frame,
+    own_frames,
+)
 from torchscale.features.watch.hang.verdict import call_arguments
 from torchscale.schema.launch.hang import Autopsy, StackFrame
 from torchscale.util.text import agreeing, ranks_label
@@ -120,19 +125,22 @@ def _left_loop(job: Job, stall: Stall, began: float) -> list[str]:
 
 def _loop_left(mine: Sequence[StackFrame], theirs: Sequence[StackFrame], began: float) -> str:
     """The loop of the program that the other stack is in and mine is past; empty for none."""
+    mine, theirs = own_frames(mine), own_frames(theirs)
     loops = outermost_loops(theirs, _ROOT, began)
     for depth, (frame, other) in enumerate(zip(mine, theirs, strict=False)):
         if (frame.file, frame.function) != (other.file, other.function):
             return ""
-        if frame.line != other.line:
-            if frame.line < other.line:
-                return ""
-            for inner, loop in list(zip(theirs, loops, strict=False))[depth:]:
-                same = inner is other
-                if loop is None or "/torch/" in inner.file:
-                    continue
-                if same and loop[0] <= frame.line <= loop[1]:
-                    continue
-                return f"{inner.file.rpartition('/')[2]}:{loop[0]} ({inner.function})"
+        if frame.line < other.line:
             return ""
+        if frame.line > other.line:
+            return _first_loop(theirs[depth:], loops[depth:], frame.line)
+    return ""
+
+
+def _first_loop(frames: Sequence[StackFrame], loops: Sequence[LineRange | None], line: int) -> str:
+    """The outermost loop of a stack that the line of its first function is not in."""
+    for depth, (frame, loop) in enumerate(zip(frames, loops, strict=False)):
+        is_shared = loop is not None and depth == 0 and loop[0] <= line <= loop[1]
+        if loop is not None and not is_shared:
+            return f"{frame.file.rpartition('/')[2]}:{loop[0]} ({frame.function})"
     return ""

@@ -12,7 +12,7 @@ from torchscale.features.watch.hang.stacks import own_frame
 from torchscale.schema.launch.hang import StackFrame
 from torchscale.schema.watch.ends import ProcessEnd
 from torchscale.schema.watch.rank import RankFacts
-from torchscale.util.redaction import hide_secrets
+from torchscale.util.redaction import redact_text
 from torchscale.util.text import one_line
 
 _LAUNCHERS = ("torch.distributed.elastic.", "torch.multiprocessing.spawn.")
@@ -102,7 +102,7 @@ class RankEnd:
     @property
     def message(self) -> str:
         """Of its exception, without secrets."""
-        return hide_secrets(self.text).strip()
+        return redact_text(self.text).strip()
 
     @property
     def first_line(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchscale.features.watch.hang.stacks import own_frame
@@ -68,6 +68,8 @@ def explain_joining(
     others: Mapping[int, str],
     ended: Mapping[int, str],
     evidence: Sequence[str] = (),
+    *,
+    begun: Collection[int] = (),
 ) -> Autopsy | None:
     """Who waits for whom before the first collective; ``None`` where nobody waits.
 
@@ -76,12 +78,13 @@ def explain_joining(
         others: Ranks that do not, and are there → what is known of them.
         ended: Ranks that have ended → how.
         evidence: What else is known, a line each.
+        begun: Ranks that have joined and gone on.
     """
     if not joining:
         return None
     waiting = sorted({one.rank for one in joining})
     world_size = max(one.world_size for one in joining)
-    missing = [rank for rank in range(world_size) if rank not in waiting]
+    missing = [rank for rank in range(world_size) if rank not in {*waiting, *begun}]
     here = [rank for rank in missing if rank in others]
     gone = [rank for rank in missing if rank in ended]
     addresses = sorted({one.address for one in joining})
@@ -104,7 +107,7 @@ def explain_joining(
             summary += f": {ended[gone[0]]}"
     elif not missing:
         cause, confidence = HangCause.UNKNOWN, Confidence.LOW
-        summary = f"{wait}{_where(addresses)}; all {world_size} ranks are there"
+        summary = f"{wait}{_where(addresses)}; all {world_size} ranks have come"
     else:
         if len(missing) == 1:
             confidence = Confidence.HIGH
@@ -136,10 +139,8 @@ def _where(addresses: Sequence[str]) -> str:
 def _absent(missing: Sequence[int], here: Sequence[int]) -> str:
     """What is known of the ranks that are waited for."""
     if set(here) == set(missing):
-        has = agreeing(missing, "has", "have")
-        return (
-            f"which {has} not joined: {agreeing(missing, 'it is', 'they are')} there and elsewhere"
-        )
+        runs, has = agreeing(missing, "runs", "run"), agreeing(missing, "has", "have")
+        return f"which {runs} and {has} not called it"
     if len(missing) == 1:
         return "which has not joined: it was not started, or it cannot reach that address"
     return (

@@ -48,12 +48,17 @@ def last_stack(log: str) -> tuple[StackFrame, ...]:
     return tuple(reversed(frames))
 
 
+def own_frames(frames: Sequence[StackFrame]) -> list[StackFrame]:
+    """Those of the user's own code."""
+    return [frame for frame in frames if not _is_library(frame.file) and _OURS not in frame.file]
+
+
 def own_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
     """The line to show: the innermost of the user's own code, else of torchscale's, else of any;
     ``None`` without frames."""
     if not frames:
         return None
-    own = [frame for frame in frames if not _is_library(frame.file) and _OURS not in frame.file]
+    own = own_frames(frames)
     ours = [frame for frame in frames if not _is_library(frame.file)]
     return (own or ours or list(frames))[-1]
 

@@ -82,18 +82,18 @@ def _of_ranks(
         for wait in waits
         if wait.rank is not None and wait.rank not in begun
     }
-    known = {*joining, *ended}
+    known = {*joining, *ended, *begun}
     others = {rank: found for rank, found in ranks_below(parent).items() if rank not in known}
     if others:
         looked_at = dict(sorted(others.items())[:_MOST_LOOKED_AT])
         _, shares = rank_activities(looked_at)
         if any(share > _BUSY_SHARE for share in shares.values()):
             return None
-    said = dict.fromkeys(begun, "it has gone on")
+    said = {}
     stacks = py_spy_stacks({rank: found.pid for rank, found in sorted(others.items())})
     for rank, process in others.items():
         said[rank] = _doing(process, stacks.get(rank, ()))
-    return explain_joining(list(joining.values()), said, ended)
+    return explain_joining(list(joining.values()), said, ended, begun=begun)
 
 
 def _doing(process: psutil.Process, frames: tuple[StackFrame, ...]) -> str:

@@ -102,7 +102,8 @@ def test_readings_of_devices_add_up() -> None:
     second = replace(first, device_use=DeviceUse((0.4, 0.8), 30))
     use = pool_signals([first, second], 0.1).device_use
     assert use is not None
-    assert (use.busy, use.readings) == (pytest.approx((0.3, 0.6)), 40)
+    assert use.busy == pytest.approx((0.3, 0.6))
+    assert use.readings == 40
     assert pool_signals([first, replace(first, device_use=None)], 0.1).device_use is None
 
 

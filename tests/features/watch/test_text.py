@@ -12,6 +12,7 @@ from torchscale.features.watch.text import (
     time_rows,
 )
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
+from torchscale.schema.watch.failure import FailureCause, JobFailure
 from torchscale.schema.watch.rank import ProgramLine
 from torchscale.schema.watch.report import JobTime, WatchFinding, WatchReport
 
@@ -111,3 +112,20 @@ def test_repeated_steps_that_are_not_known_have_no_number() -> None:
 
     assert [row[0] for row in rows[:2]] == ["steps", "recomputed steps"]
     assert rows[1] == ("recomputed steps", "not known", "")
+
+
+@pytest.mark.parametrize(
+    ("steps", "code", "cause", "expected"),
+    [
+        (1_240, 1, FailureCause.EXCEPTION, "Failed after 1,240 steps (exit code 1): why"),
+        (0, 1, FailureCause.EXCEPTION, "Failed before its first step (exit code 1): why"),
+        (1, None, FailureCause.SIGNAL, "Failed after 1 step: why"),
+        (1_240, 1, FailureCause.INTERRUPTED, "Ended after 1,240 steps: why"),
+    ],
+)
+def test_the_headline_of_a_job_that_failed_says_why(
+    steps: int, code: int | None, cause: FailureCause, expected: str
+) -> None:
+    failure = JobFailure(cause=cause, summary="why")
+    failed = REPORT.model_copy(update={"steps": steps, "exit_code": code, "failure": failure})
+    assert headline(failed) == expected

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torchscale.report.text.findings import finding_title
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
+from torchscale.schema.watch.failure import FailureCause, JobFailure
 from torchscale.schema.watch.report import JobTime, WatchFinding, WatchReport
 from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
 from torchscale.util.words import plural, within_sentence
@@ -29,7 +30,26 @@ _LEAST_SHOWN = 0.5
 
 
 def headline(report: WatchReport) -> str:
-    """``12,400 steps on 4 ranks in 14 min, 23.1 ms a step, goodput 83.1 %``."""
+    """``12,400 steps on 4 ranks in 14 min, 23.1 ms a step, goodput 83.1 %``; of a job that failed why it
+    did: ``Failed after 1,240 steps: rank 3 raised …``."""
+    if report.failure is None:
+        return steps_line(report)
+    return failure_line(report, report.failure)
+
+
+def failure_line(report: WatchReport, failure: JobFailure) -> str:
+    """``Failed after 1,240 steps (exit code 1): rank 3 raised RuntimeError: … at train.py:88``."""
+    when = "before its first step"
+    if report.steps:
+        when = f"after {plural(report.steps, 'step')}"
+    if failure.cause is FailureCause.INTERRUPTED:
+        return f"Ended {when}: {failure.summary}"
+    code = "" if report.exit_code is None else f" (exit code {report.exit_code})"
+    return f"Failed {when}{code}: {failure.summary}"
+
+
+def steps_line(report: WatchReport) -> str:
+    """Steps, ranks, time and goodput."""
     lasted = format_coarse_seconds(report.seconds)
     if not report.steps:
         return f"No step was seen in {lasted}"

@@ -120,5 +120,5 @@ def test_in_a_short_job_a_rank_is_told_by_the_others() -> None:
     sound, leak = short(settles), short(settles + 200 * MIB * time)
     (finding,) = found({row: leak if row == 1 else sound for row in range(4)})
     assert finding.rank == 1
-    assert found({row: sound for row in range(4)}) == ()
-    assert found({row: leak for row in range(4)}) == ()
+    assert found(dict.fromkeys(range(4), sound)) == ()
+    assert found(dict.fromkeys(range(4), leak)) == ()

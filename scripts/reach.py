@@ -27,8 +27,8 @@ CEILINGS: Mapping[str, int] = {
     "profile": 24_000,
     "compare": 20_000,
     "bisect": 22_500,
-    "validate": 22_000,
-    "benchmark": 21_300,
+    "validate": 22_100,
+    "benchmark": 21_650,
     "measure": 21_500,
     "watch": 19_700,
     "export": 18_000,
@@ -52,7 +52,7 @@ CEILINGS: Mapping[str, int] = {
     "feature machine": 3_800,
     "feature export": 1_300,
     "feature pytest": 500,
-    "core": 33_500,
+    "core": 33_700,
     "package": 84_800,
 }
 """Command, feature, ``core`` or ``package`` → the most code lines: 1 to 5 % above what they are, so

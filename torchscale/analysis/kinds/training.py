@@ -22,7 +22,7 @@ from torchscale.analysis.training.pooling import pool_signals
 from torchscale.analysis.training.signals import launch_signals
 from torchscale.analysis.training.step_parts import step_parts
 from torchscale.analysis.training.summary import Figures, TrainingSummary
-from torchscale.analysis.training.telemetry import joules
+from torchscale.analysis.training.telemetry import device_use, joules
 from torchscale.analysis.training.throughput import (
     samples_per_second,
     step_samples,
@@ -87,7 +87,7 @@ def summarize(
         return summary
     results = [payload(record, TrainingResult) for record in measured]
     flags = sorted({Flag(name) for launch in summary.facts.launches for name in launch.flags or ()})
-    by_launch = [launch_signals(result, cell) for result in results]
+    by_launch = [_signals(record, cell) for record in measured]
     pooled = _pooled(by_launch, step_seconds(results))
     diagnosis = summary.diagnosis
     figures = training_figures(cell, measured, pooled)
@@ -123,6 +123,15 @@ def _of_job(figures: Figures, report: WatchReport | None) -> Figures:
     return replace(
         figures, step_mean=step, half_width=None, run_half_width=None, autocorrelation=None
     )
+
+
+def _signals(record: LaunchRecord, cell: TrainingCell) -> Signals | None:
+    """Of its ranks, with what was read beside them."""
+    result = payload(record, TrainingResult)
+    signals = launch_signals(result, cell)
+    if signals is None:
+        return None
+    return replace(signals, device_use=device_use(record.machine_telemetry, result.ranks))
 
 
 def _with_parts(

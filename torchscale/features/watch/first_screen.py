@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchscale.features.watch.job.measured_job import LEFT_OUT
+from torchscale.features.watch.job.settled import LEFT_OUT
 from torchscale.features.watch.text import (
     cost_of_a_step,
     goodput_text,
@@ -32,7 +32,11 @@ _MOST_PARTS = 2
 def job_headline(report: WatchReport) -> Headline:
     """``train.py: 1,200 steps on 2 ranks in 1 min, 40.1 ms a step, goodput 83.1 %; straggler: rank 1,
     since step 600.``"""
-    ended = "" if report.state in (JobState.DONE, JobState.RUNNING) else f" ({_ended(report)})"
+    ended = ""
+    if report.state is JobState.LOST:
+        ended = " (lost)"
+    elif report.state is JobState.FAILED and report.failure is None:
+        ended = f" (failed: {_why(report)})"
     return Headline(shortened(f"{job_name(report)}{ended}: {summary_line(report)}."))
 
 
@@ -48,15 +52,17 @@ def job_overview(report: WatchReport, chart: AnyChart | None = None) -> Overview
     )
 
 
-def _ended(report: WatchReport) -> str:
-    """``failed: exit code 1``."""
-    if report.state is JobState.FAILED:
-        return f"failed: exit code {report.exit_code}"
-    return str(report.state.value)
+def _why(report: WatchReport) -> str:
+    """Why it failed, or who ended it."""
+    if report.failure is not None:
+        return report.failure.summary
+    return f"exit code {report.exit_code}"
 
 
 def _state(report: WatchReport) -> QuestionAnswer:
     parts = [plural(report.steps, "step")]
+    if report.failure is not None:
+        parts.insert(0, report.failure.summary)
     if report.exit_code is not None:
         parts.append(f"exit code {report.exit_code}")
     if report.restarts:
@@ -153,5 +159,6 @@ def places(item: WatchFinding) -> list[str]:
 def _failures(report: WatchReport) -> tuple[Failure, ...]:
     if report.state is not JobState.FAILED:
         return ()
-    reason = f"exit code {report.exit_code}"
-    return (Failure(job_name(report), report.state.value, reason),)
+    excerpt = () if report.failure is None else report.failure.evidence
+    lines = tuple(map(shortened, excerpt))
+    return (Failure(job_name(report), report.state.value, shortened(_why(report)), lines),)

@@ -17,6 +17,6 @@ def listed_job(directory: Path) -> tuple[str, str]:
     """
     report = read_watch(directory)
     told = summary_line(report)
-    if report.state is JobState.FAILED:
+    if report.state is JobState.FAILED and report.failure is None:
         told = f"exit code {report.exit_code}; {told}"
     return report.state.value, told

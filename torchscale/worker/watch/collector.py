@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from . import facts, imports
+from . import crash, ends, facts, imports
 from .beats import beat, until_next
 from .checkpoints import Checkpoints
 from .compilations import Compilations
@@ -37,6 +37,7 @@ from .hooks import (
     watch_passes,
     watch_waits,
 )
+from .last_call import LastCall
 from .marks import Marks
 from .memory import MemoryReadings
 from .rank_folder import RankFolder
@@ -91,6 +92,7 @@ class Collector:
         marks: What the hooks note.
         peers: Ranks that this rank sends to and receives from.
         checkpoints: What it saves and loads.
+        last_call: The last collective that it called over gloo.
         compilations: What torch.compile compiles in it.
         startup: When it came to which point of its start.
     """
@@ -99,6 +101,7 @@ class Collector:
         self.marks = Marks()
         self.peers = Peers()
         self.checkpoints = Checkpoints(self.marks)
+        self.last_call = LastCall()
         self.compilations = Compilations(self.marks)
         self.startup = Startup()
         self._root = directory
@@ -112,9 +115,11 @@ class Collector:
         self.marks.begin()
         self.peers.begin()
         self.checkpoints.begin()
+        self.last_call.begin()
         self.compilations.begin()
         self.startup.begin()
         self._forked_ns = self.marks.start_ns
+        crash.end_in_child()
         self._begin()
 
     def _begin(self) -> None:
@@ -143,6 +148,7 @@ class Collector:
         self.startup.group_ended()
         if timing_asked():
             enable_timing()
+        guarded(self.last_call.watch)
         self._start()
 
     def on_step(self, optimizer: int) -> None:
@@ -212,6 +218,7 @@ class Collector:
             self._sampler = LineSampler()
         self._recorder = Recorder(self.marks, since_ns=self._forked_ns)
         facts.claim_rank()
+        ends.know(self._facts)
         self.marks.start()
         with _no_signals():
             # Not one of ``threading``'s: the program lists, traces and waits for those.
@@ -227,6 +234,9 @@ class Collector:
         """
         self._folder.make(self._facts["rank"], self._attempt)
         self._write_facts("running")
+        guarded(crash.watch_crash, str(self._root))
+        if self._folder.path is not None:
+            guarded(self.last_call.open, self._folder.path)
 
     def _run(self) -> None:
         """The thread."""
@@ -243,6 +253,7 @@ class Collector:
             if self._ends.wait(until_next(_FLUSH_SECONDS / _SAMPLES_A_FLUSH)):
                 break
             with self._busy:
+                guarded(ends.look)
                 self._guarded(self._sampler.sample)
                 self._guarded(self._drain_if_urgent)
                 if beat(_FLUSH_SECONDS) != flushed:

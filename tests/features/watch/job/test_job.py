@@ -13,7 +13,7 @@ from tests.features.watch.job.folders import USE, write_job, write_samples
 from torchscale.features.watch.job import host_load
 from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.job import WatchedJob
-from torchscale.features.watch.job.measured_job import LEFT_OUT
+from torchscale.features.watch.job.settled import LEFT_OUT
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 from torchscale.schema.watch.report import JobState

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
 from torchscale.analysis.exchanges.steps import JobSteps
-from torchscale.analysis.training.cell_diagnosis import with_doubts
-from torchscale.analysis.training.flags import doubts
 from torchscale.errors import TorchscaleError
 from torchscale.features.watch.analysis.goodput import with_price
-from torchscale.features.watch.analysis.startup import slow_start
 from torchscale.features.watch.analysis.verdict import JobVerdict, judge_job
+from torchscale.features.watch.ends.attempt import JobEnds
 from torchscale.features.watch.hang.watched_job import job_autopsy
 from torchscale.features.watch.job.attempt_log import AttemptLog
 from torchscale.features.watch.job.attempts import Attempt
-from torchscale.features.watch.job.finding_places import with_places
 from torchscale.features.watch.job.follow import JobFollower
 from torchscale.features.watch.job.host_load import HostLoadSamples
-from torchscale.features.watch.job.measured_job import measured_job, rank_means, settled
+from torchscale.features.watch.job.how_ended import how_ended
+from torchscale.features.watch.job.judged_report import with_verdict
+from torchscale.features.watch.job.measured_job import measured_job
 from torchscale.features.watch.job.notes import notes_on_ranks
 from torchscale.features.watch.job.rank_folders import failures, rank_folders
 from torchscale.features.watch.job.runs import Past
+from torchscale.features.watch.job.settled import settled
+from torchscale.features.watch.job.starting import present_waits, why_not_begun
 from torchscale.features.watch.job.stream import RankStream
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.watch.attempt import CommandRun
-from torchscale.schema.watch.report import JobState, WatchFinding, WatchReport
+from torchscale.schema.watch.ends import ProcessWait
+from torchscale.schema.watch.failure import JobFailure
+from torchscale.schema.watch.report import JobState, WatchReport
 from torchscale.util.redaction import note_arguments, redact_arguments
-from torchscale.util.text import shown_bytes
+from torchscale.util.text import program_name, shown_bytes
 from torchscale.version import __version__
 from torchscale.worker.watch import clock
-
-IN_ORDER = {0, 128 + signal.SIGTERM, 128 + signal.SIGINT}
-"""Exit codes of a job that has not failed: its own end, and the user's wish."""
 
 
 class WatchedJob:
@@ -45,6 +44,7 @@ class WatchedJob:
         load: Readings of the host, by :meth:`read_load`.
         verdict: As of the last :meth:`judge`.
         autopsy: Why it made no progress, as of the last :meth:`look_why` that named a cause.
+        ends: How it ended, as of :meth:`explain_end`.
         problem: What could not be read, judged or written last; empty where all could.
     """
 
@@ -76,6 +76,7 @@ class WatchedJob:
         self._log = AttemptLog(directory, past or Past((CommandRun(started=started),)))
         self._attempts = [self._attempt(self._log.next_attempt)]
         self.load = HostLoadSamples()
+        self.ends = JobEnds(directory, program_name(self._command or ("the program",)))
         self.verdict = JobVerdict()
         self.autopsy: Autopsy | None = None
         self.problem = ""
@@ -128,22 +129,46 @@ class WatchedJob:
         """Rank → its files, of the last attempt."""
         return self._attempts[-1].follower.streams
 
-    def look_why(self, moved_seconds_ago: float | None = None) -> Autopsy | None:
-        """Ask the ranks why they make no progress; ``None`` where none reports.
-        ``moved_seconds_ago``: when the last progress was, if the job may be slow and not hang.
+    def waited(self, now: float) -> float:
+        """Seconds for which a process has waited for others before there is anything to collect; 0
+        where none does.
+
+        Args:
+            now: Seconds since the epoch.
+        """
+        return max((now - wait.since for wait in self._waits()), default=0.0)
+
+    def _waits(self) -> list[ProcessWait]:
+        return present_waits(self._directory, self._attempts[-1].number)
+
+    def look_why(
+        self, moved_seconds_ago: float | None = None, program: int | None = None
+    ) -> Autopsy | None:
+        """Ask why the job makes no progress: of processes that wait for others to begin, whom they
+        wait for, and else the ranks; ``None`` where none reports.
+
+        Args:
+            moved_seconds_ago: When the last progress was, if the job may be slow and not hang.
+            program: Its PID.
 
         Raises:
             OutputError: the folder cannot be written.
         """
         streams = self._attempts[-1].follower.streams
+        waits = self._waits()
+        if waits:
+            ended = self.ends.ended_ranks(self._attempts[-1])
+            found = why_not_begun(waits, tuple(streams), ended, program)
+            self.autopsy = found or self.autopsy
+            return found
         if not streams:
             return self.autopsy
         ranks = {rank: stream.facts for rank, stream in streams.items()}
-        found = job_autopsy(self._directory, ranks, moved_seconds_ago)
+        verdict = job_autopsy(self._directory, ranks, moved_seconds_ago)
         # A slow start or end, which names nobody, hides no hang that was explained.
-        if self.autopsy is None or found.cause is not HangCause.UNKNOWN:
-            self.autopsy = found
-        return found
+        if self.autopsy is None or verdict.cause is not HangCause.UNKNOWN:
+            self.autopsy = verdict
+        return verdict
 
     def advance(self) -> None:
         """Read what the ranks have written.
@@ -156,19 +181,36 @@ class WatchedJob:
             over, following = self._attempts[-1], self._attempt(number)
             over.advance()  # what it wrote before its last rank ended
             following.advance()
+            ended = following.process_began or clock.now()
+            failure = self._failure_of(over)
             self._attempts.append(following)
-            self._log.keep(over, following.process_began or clock.now(), is_last=False)
+            self._log.keep(over, ended, is_last=False, failure=failure)
 
     def read_load(self) -> None:
         """Read the host, while the job runs."""
         self.load.sample([stream.facts.pid for stream in self.streams.values()])
 
     def _following(self) -> int | None:
-        """Number of the next attempt that has ranks. One whose ranks ended before they reported
-        leaves nothing."""
+        """Number of the next attempt that has ranks, or of which some have ended."""
         last = self._attempts[-1]
-        numbers = {number for _, number in rank_folders(self._directory)}
+        numbers = {number for _, number in rank_folders(self._directory)} | self.ends.attempts()
         return min((number for number in numbers if number > last.number), default=None)
+
+    def _failure_of(self, over: Attempt) -> JobFailure | None:
+        found: list[JobFailure | None] = [None]
+        began = self._log.began(over)
+        self.guarded(lambda: found.append(self.ends.of_attempt(over, began)))
+        return found[-1]
+
+    def explain_end(self, exit_code: int | None) -> None:
+        """The program has ended: find out why, if it failed; ``exit_code`` is ``None`` where it is not
+        ours.
+
+        Raises:
+            StoreError: a file of a rank is damaged.
+        """
+        last = self._attempts[-1]
+        self.ends.note(last, self._log.began(last), exit_code)
 
     def close(self, now: float) -> None:
         """The job has ended: keep what is known of its last attempt.
@@ -176,7 +218,7 @@ class WatchedJob:
         Raises:
             OutputError: the folder cannot be written.
         """
-        self._log.keep(self._attempts[-1], now, is_last=True)
+        self._log.keep(self._attempts[-1], now, is_last=True, failure=self.ends.failure)
 
     def judge(self) -> JobVerdict:
         """What limits the last attempt that has steps."""
@@ -210,12 +252,10 @@ class WatchedJob:
             is_over: Whether it has ended although it has no exit code.
             is_stopped: Whether the user ended it.
         """
-        started = self._log.started
+        started, failure = self._log.started, self.ends.failure
         state = JobState.RUNNING
-        if exit_code not in (None, *IN_ORDER) and not is_stopped:
-            state = JobState.FAILED
-        elif is_over or exit_code is not None:
-            state = JobState.DONE
+        if is_over or exit_code is not None:
+            state, failure = how_ended(exit_code, failure, is_stopped=is_stopped)
         report = WatchReport(
             tool_version=__version__,
             command=redact_arguments(self._command),
@@ -224,6 +264,7 @@ class WatchedJob:
             state=state,
             exit_code=exit_code,
             autopsy=self.autopsy,
+            failure=failure,
         )
         timed = [report]
         self.guarded(lambda: timed.append(self._log.with_time(report, self._attempts[-1], now)))
@@ -232,46 +273,18 @@ class WatchedJob:
         for one in [last] if attempt is None or attempt is last else [attempt, last]:
             for stream in one.follower.streams.values():
                 self.guarded(stream.read_use)
-        notes = (*self._notes(), *timed[-1].notes)
+        notes = (*self._notes(has_steps=timed[-1].steps > 0), *timed[-1].notes)
         report = timed[-1].model_copy(update={"notes": notes})
         measured = None if attempt is None else measured_job(attempt, self.load)
-        if attempt is None or measured is None:
-            return with_price(report, self._price)
-        facts, table = measured.streams[0].facts, measured.table
-        found = doubts((), measured.records())
-        findings = tuple(with_places(item, attempt, table) for item in self.verdict.findings)
-        edges = {edge for item in findings for edge in (item.first_step, item.last_step)}
-        steps = max(1, attempt.follower.steps)
-        startup = attempt.startup
-        slow = slow_start(startup)
-        judged = report.model_copy(
-            update={
-                "world_size": facts.world_size,
-                "torch": facts.torch,
-                "backend": attempt.follower.backend,
-                "device": facts.device,
-                "waits_by": table.waits_by.value,
-                "left_out_steps": table.first,
-                "step_seconds": measured.step_seconds,
-                "findings": (
-                    *(
-                        item.model_copy(update={"finding": with_doubts(item.finding, found)})
-                        for item in findings
-                    ),
-                    *([] if slow is None else [WatchFinding(finding=slow)]),
-                ),
-                "abstentions": self.verdict.abstentions,
-                "changes": tuple(step for step in self.verdict.changes if step in edges),
-                "per_rank": tuple(rank_means(attempt, table)),
-                "startup": startup,
-                "collector_share": attempt.collector / max(steps * float(table.wall.mean()), 1e-9),
-            }
-        )
-        return with_price(judged, self._price)
+        if attempt is not None and measured is not None:
+            report = with_verdict(report, attempt, measured, self.verdict)
+        return with_price(report, self._price)
 
-    def _notes(self) -> list[str]:
+    def _notes(self, *, has_steps: bool) -> list[str]:
         notes = [*self._log.notes, *[self.problem] * bool(self.problem)]
         notes += [f"a collector failed: {text}" for text in failures(self._directory)]
         last = self._attempts[-1].follower
-        has_steps, is_over = self._judged is not None, self._log.is_over
+        is_over = self._log.is_over
+        if self.ends.failure is not None and not last.streams:
+            return notes  # why nothing was seen is known
         return notes + notes_on_ranks(last, has_steps=has_steps, is_over=is_over)

@@ -17,26 +17,36 @@ from itertools import count
 from pathlib import Path
 
 from torchscale.errors import StoreError
+from torchscale.features.watch.ends.record import rank_failure
 from torchscale.features.watch.job.attempts import Attempt
 from torchscale.features.watch.job.job import WatchedJob
-from torchscale.features.watch.job.measured_job import LEFT_OUT, measured_job
+from torchscale.features.watch.job.measured_job import measured_job
 from torchscale.features.watch.job.script_records import MeasuredProgram
+from torchscale.features.watch.job.settled import LEFT_OUT
 from torchscale.features.watch.job.watched_program import WatchedProgram
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.failure import RankFailure
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.node.environment import Environment
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.state import State
+from torchscale.schema.watch.failure import FailureCause
 from torchscale.schema.watch.rank import RankFacts
 from torchscale.schema.watch.report import JobState, WatchReport
 from torchscale.store.run_folder import RunFolder
+from torchscale.worker.watch import clock
 
 _MOST_LAUNCHES = 5
 """Attempts of a run of the command that are kept, the last ones: each holds up to 16,384 steps, with
 eight ranks 12 MB, and a job may start again hundreds of times."""
 _MOST_NAMED = 8
 """Ranks and hosts in a reason."""
+_STATES = {
+    FailureCause.SIGNAL: State.KILLED,
+    FailureCause.OUT_OF_MEMORY: State.OOM,
+    FailureCause.OOM_KILL: State.OOM,
+}
 _FIRST_SIGNAL = 128
 """An exit code beyond it is of a signal."""
 
@@ -126,8 +136,11 @@ class _Ended:
         state, reason = State.OK, self.shortfall
         if self.measured is not None and not reason:
             result = self.measured.write(directory)
+        failures: tuple[RankFailure, ...] = ()
         if is_last and report.state is JobState.FAILED:
-            state, reason = _failure(self.program.name, report.exit_code or 0)
+            state, reason = _failure(self.program.name, report)
+            if report.failure is not None:
+                failures = (rank_failure(report.failure, clock.now()),)
         began = _began(self.attempt, report)
         seen = [one.last_seen for one in report.attempts if one.number == self.attempt.number]
         record = LaunchRecord(
@@ -138,14 +151,18 @@ class _Ended:
             started_at=_utc(began),
             seconds=max(0.0, *seen, began) - began,
             command=self.program.command,
+            failures=failures,
             exit_code=report.exit_code if is_last else None,
             payload=result,
         )
         folder.finish_launch(cell, record)
 
 
-def _failure(name: str, code: int) -> tuple[State, str]:
-    """State and reason of a program that ended with this code."""
+def _failure(name: str, report: WatchReport) -> tuple[State, str]:
+    """State and reason of a program that failed."""
+    code, failure = report.exit_code or 0, report.failure
+    if failure is not None:
+        return _STATES.get(failure.cause, State.CRASHED), failure.summary
     try:
         ended_by = signal.Signals(code - _FIRST_SIGNAL).name
     except ValueError:

@@ -134,8 +134,9 @@ campaign: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/signals.py --processes 10
 	$(BIN)/python benchmarks/diagnosis.py
 	$(BIN)/python benchmarks/hang_autopsy.py
+	$(BIN)/python benchmarks/job_causes.py
+	$(BIN)/python benchmarks/job_causes.py --failures
 	$(BIN)/python benchmarks/watch.py
-	$(BIN)/python benchmarks/watch.py --cost
 	PYTHONPATH=. $(BIN)/python benchmarks/watch_device.py
 	PYTHONPATH=. $(BIN)/python benchmarks/strangers.py
 	$(BIN)/python benchmarks/tuning.py

@@ -13,7 +13,7 @@ would in a whole run.
 
 Of each block it takes the wall time and the processor time of the process, which other programs
 disturb less. Besides, it measures directly: the time in the hooks of the main thread, and of the
-collector's thread the processor time and the bytes that it writes. ``benchmarks/watch.py --cost`` runs it and
+collector's thread the processor time and the bytes that it writes. ``benchmarks/watch.py`` runs it and
 prints what it leaves in ``DIR/rank-R.json``.
 """
 
@@ -24,6 +24,7 @@ import gc
 import json
 import os
 import random
+import sys
 import threading
 import time
 from collections import Counter
@@ -37,12 +38,17 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, dataloader
-from watched_program import Cause, Network, Rows, _optimizer, _passes, _update, parallelized
 
 from torchscale.worker.watch import beats, hooks, marks, recorder
 from torchscale.worker.watch import collector as collectors
 from torchscale.worker.watch.rings import rings
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "jobs"))
+
+from training import Network, Rows, make_job
+
+LAYERS, WIDTH, ROWS = 6, 256, 128
+"""Of the network and a batch: all of a step is computed, so that the collector competes with it."""
 SETTLING = 2
 """Steps after a switch that count for neither side."""
 CALLS = 20_000
@@ -264,20 +270,16 @@ def main() -> None:
     directory.mkdir(parents=True, exist_ok=True)
     switch = Switch(directory)
     dist.init_process_group("gloo")
-    torch.manual_seed(0)
-    cause = Cause("none", 1, 0.0, "always", burns=False, steps=1, every=1)
-    network = Network(6, 256, cause)
-    model, schedule = parallelized(network, options.strategy, 6, 256)
-    optimizer = _optimizer(model, options.strategy)
-    batches = iter(DataLoader(Rows(256), batch_size=128))
+    job = make_job(options.strategy, lambda layers: Network(layers, WIDTH), LAYERS)
+    batches = iter(DataLoader(Rows(WIDTH), batch_size=ROWS))
 
     def run(steps: int) -> tuple[float, float]:
         """Wall time, and processor time of all threads."""
         began, used = perf_counter(), time.process_time()
         for _ in range(steps):
             batch = next(batches)
-            _passes(model, schedule, batch, options.strategy)
-            _update(model, optimizer)
+            job.passes(batch)
+            job.update()
         return perf_counter() - began, time.process_time() - used
 
     run(20)

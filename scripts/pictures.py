@@ -27,7 +27,8 @@ PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 MODELS = Path(__file__).resolve().parent.parent / "tests" / "integration" / "models"
 TRAINING = MODELS / "user_training.py"
 """A training loop with ``step_profiler``, whose second rank is 20 ms late."""
-WATCHED = Path(__file__).resolve().parent.parent / "benchmarks" / "watched_program.py"
+LATE = ("--rank", "1", "--place", "host", "--extra-ms", "6")
+WATCHED = Path(__file__).resolve().parent.parent / "benchmarks" / "jobs" / "slow_rank.py"
 """A training loop that knows nothing of torchscale, whose second rank is 6 ms late."""
 PAIR = """\
 experiment_name: pair
@@ -118,7 +119,7 @@ def main() -> None:
             "watch",
             place,
             *("watch", "--output-dir", "job", "--"),
-            *(*torchrun, str(WATCHED), "--strategy", "fsdp", "--cause", "host", "--steps", "400"),
+            *(*torchrun, str(WATCHED), "--strategy", "fsdp", *LATE, "--steps", "400"),
             shown="watch -- torchrun --nproc-per-node 2 train.py",
         )
         measure_pair(place)

@@ -30,7 +30,7 @@ STARTS = f"open('started', 'w').close(); raise SystemExit({CODE})"
 FILES = (
     *("ranks/*/rank.json", "ranks/*/marks-*.bin", "ranks/*/calls-*.bin", "ranks/*/lengths-*.bin"),
     *("ranks/*/shares-*.bin", "ranks/*/samples-*.bin", "ranks/*/memory-*.bin"),
-    *("ranks/*/names.jsonl", "ranks/*/compiles.jsonl", "ranks/*/lines.json"),
+    *("ranks/*/names.jsonl", "ranks/*/compiles.jsonl", "ranks/*/use.json"),
     *("ranks/*/checkpoints.json", "runs.json", "attempts/*.json", "watch.json"),
     *("experiment.json", "cells/*/cell.json", "cells/*/*/*.json", "cells/*/*/watch/*.json"),
     *("problem-1", "summary.csv", "ranks/*", "ranks", "attempts", "cells"),

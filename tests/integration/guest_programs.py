@@ -248,7 +248,7 @@ _FOLDER_DAMAGES = {
     "a rank's folder is full of pipes": """
     os.makedirs(f"{job}/ranks/0.0")
     for name in ("rank.json", "marks-000001.bin", "calls-000001.bin", "lengths-000001.bin",
-                 "shares-000001.bin", "names.jsonl", "lines.json", "checkpoints.json"):
+                 "shares-000001.bin", "names.jsonl", "use.json", "checkpoints.json"):
         os.mkfifo(f"{job}/ranks/0.0/{name}")""",
     "attempts and cells are pipes": """os.mkfifo(f"{job}/attempts"); os.mkfifo(f"{job}/cells")""",
     "a problem is a pipe": """os.mkfifo(f"{job}/problem-1")""",
@@ -1073,7 +1073,7 @@ torch.save(torch.ones(1), "saved.pt")
                 "its files become pipes",
                 """
     folder = f"{job}/ranks/0.0"
-    further = "names.jsonl calls-000001.bin checkpoints.json lines.json.part rank.json.part"
+    further = "names.jsonl calls-000001.bin checkpoints.json use.json.part rank.json.part"
     for name in {*os.listdir(folder), *further.split()}:
         if os.path.lexists(f"{folder}/{name}"):
             os.unlink(f"{folder}/{name}")

@@ -65,7 +65,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert outside.read_text() == "password=correct-horse-7\n"
 
 
-def write_lines(file: BinaryIO, first: int, count: int) -> None:
+def write_use(file: BinaryIO, first: int, count: int) -> None:
     """``count`` lines of 1 KiB that begin with their number."""
     file.write(b"".join(f"{number:<1023}\n".encode() for number in range(first, first + count)))
     file.flush()
@@ -84,7 +84,7 @@ def test_a_log_is_bounded_while_it_grows(tmp_path: Path) -> None:
     with log.open("wb") as file:
         limit = LogLimit("*.log", directory=tmp_path)
         for first in range(0, 4000, 40):
-            write_lines(file, first, 40)
+            write_use(file, first, 40)
             limit.apply()
             assert log.stat().st_size == (first + 40) * 1024
             assert log.stat().st_blocks * 512 <= 2**16 + 2**15 + 40 * 1024 + 3 * 4096, (
@@ -105,10 +105,10 @@ def test_a_file_system_without_holes_keeps_the_beginning_and_what_comes_next(
     with log.open("wb") as file:
         limit = LogLimit("*.log", directory=tmp_path)
         for first in range(0, 4000, 40):
-            write_lines(file, first, 40)
+            write_use(file, first, 40)
             limit.apply()
             assert log.stat().st_blocks * 512 <= 2**16 + 2**15 + 40 * 1024 + 3 * 4096
-        write_lines(file, 4000, 8)
+        write_use(file, 4000, 8)
     keep_log(log, log)
     lines = log.read_text().splitlines()
     assert [int(line) for line in (*lines[:32], *lines[-8:])] == [*range(32), *range(4000, 4008)]
@@ -122,9 +122,9 @@ def test_what_was_printed_before_is_left_as_it_is(tmp_path: Path) -> None:
     it."""
     log = tmp_path / "stdout.log"
     with log.open("wb") as file:
-        write_lines(file, 0, 300)
+        write_use(file, 0, 300)
         limit = LogLimit("*.log", directory=tmp_path)
-        write_lines(file, 300, 300)
+        write_use(file, 300, 300)
         limit.apply()
     keep_log(log, tmp_path / "kept.log", start=300 * 1024)
     lines = (tmp_path / "kept.log").read_text().splitlines()

@@ -68,6 +68,9 @@ def test_a_sound_job_has_no_bottleneck_of_a_rank(tmp_path: Path) -> None:
     text = _text(_report(write_job(tmp_path, job(2, 400, transfer=0.1))))
 
     assert "No bottleneck found." in text
+    assert text.count("Not judged: ") == 1
+    for of_devices in ("throttling", "copy-bound", "idle GPUs"):
+        assert of_devices not in text, "its ranks run on CPUs"
 
 
 def test_hours_shares_and_money_of_each_part() -> None:

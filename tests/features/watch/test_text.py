@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from torchscale.features.watch.text import format_dollars, headline, time_rows
+from torchscale.features.watch.text import (
+    current_finding,
+    format_dollars,
+    headline,
+    status_line,
+    time_rows,
+)
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.schema.watch.failure import FailureCause, JobFailure
-from torchscale.schema.watch.report import JobTime, WatchReport
+from torchscale.schema.watch.rank import ProgramLine
+from torchscale.schema.watch.report import JobTime, WatchFinding, WatchReport
 
 REPORT = WatchReport(
     tool_version="1",
@@ -34,6 +42,44 @@ REPORT = WatchReport(
 )
 def test_money(amount: float, text: str) -> None:
     assert format_dollars(amount) == text
+
+
+SLOW = Finding(
+    kind=FindingKind.STRAGGLER,
+    rank=1,
+    cost_percent=59.4,
+    cost_seconds=0.1,
+    confidence=Confidence.HIGH,
+    summary="rank 1 is slow",
+    advice="look",
+)
+LINE = ProgramLine(file="/home/me/train.py", line=88, function="main", called="", samples=60)
+
+
+def _with(*items: WatchFinding) -> WatchReport:
+    return REPORT.model_copy(update={"findings": items})
+
+
+def test_a_job_that_runs_is_a_line() -> None:
+    report = _with(WatchFinding(finding=SLOW, lines=((LINE, 0.1),)))
+    report = report.model_copy(update={"steps": 12_400})
+    assert status_line(report, 0.0231) == (
+        "torchscale: step 12,400 · 23.1 ms a step · goodput 50.0 % · straggler: rank 1, "
+        "train.py:88 (59 %)"
+    )
+    young = REPORT.model_copy(update={"step_seconds": None})
+    assert status_line(young, None) == "torchscale: step 100 · goodput 50.0 %", "no verdict so far"
+    assert status_line(REPORT, 0.2).endswith("goodput 50.0 % · no bottleneck found")
+
+
+def test_what_has_passed_and_the_start_are_no_limits_of_now() -> None:
+    pauses = SLOW.model_copy(update={"kind": FindingKind.PAUSES, "rank": None, "cost_percent": 4.0})
+    over, goes_on = WatchFinding(finding=SLOW, last_step=90), WatchFinding(finding=pauses)
+    assert current_finding(_with(over, goes_on)) == "pauses (4 %)"
+    start = SLOW.model_copy(update={"kind": FindingKind.SLOW_START})
+    assert current_finding(_with(over, WatchFinding(finding=start))) == "no bottleneck found"
+    doubted = pauses.model_copy(update={"confidence": Confidence.LOW})
+    assert current_finding(_with(WatchFinding(finding=doubted))) == "pauses (4 %, low confidence)"
 
 
 def test_the_headline_has_goodput_and_its_bound() -> None:

@@ -95,7 +95,7 @@ def test_a_program_of_one_process_leaves_its_steps(tmp_path: Path) -> None:
     )  # each epoch ends with a look for more
     assert counts[MomentKind.SAVE] == counts[MomentKind.SAVE_END] == 2
     assert counts[MomentKind.EVALUATION] == 2
-    RankUse.model_validate_json((folder / "lines.json").read_bytes())
+    RankUse.model_validate_json((folder / "use.json").read_bytes())
 
 
 COMPILED = """
@@ -173,7 +173,7 @@ def test_lengths_of_collectives_are_left_and_what_each_recorder_held(
     monkeypatch.setenv(TIMING_VARIABLE, "1")
     folder = _run(tmp_path, program=OF_A_DEVICE)
     facts = RankFacts.model_validate_json((folder / "rank.json").read_bytes())
-    use = RankUse.model_validate_json((folder / "lines.json").read_bytes())
+    use = RankUse.model_validate_json((folder / "use.json").read_bytes())
     names = Names()
     stream = RankStream(folder, names)
     read = stream.read()

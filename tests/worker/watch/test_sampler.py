@@ -24,7 +24,7 @@ def test_the_users_line_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = LineSampler()
     _is_at(monkeypatch, sys._getframe())
     looked.sample()
-    ((file, _, function, called),) = looked.counts
+    ((file, _, function, called),) = looked.places
     assert (file, function, called) == (__file__, "test_the_users_line_is_counted", "")
 
 
@@ -34,7 +34,7 @@ def test_a_frame_that_was_just_left_is_skipped(monkeypatch: pytest.MonkeyPatch) 
     left = SimpleNamespace(f_code=None, f_lineno=None, f_back=sys._getframe())
     _is_at(monkeypatch, left)
     looked.sample()
-    assert [place[0] for place in looked.counts] == [__file__]
+    assert [place[0] for place in looked.places] == [__file__]
     (stack,) = [one for one in dump.stacks() if one["is_main"]]
     assert stack["frames"][-1]["function"] == "test_a_frame_that_was_just_left_is_skipped"
 
@@ -43,8 +43,7 @@ def test_a_thread_without_frames_counts_nowhere(monkeypatch: pytest.MonkeyPatch)
     looked = LineSampler()
     _is_at(monkeypatch, None)
     looked.sample()
-    looked.begin()
-    assert not looked.counts
+    assert not looked.places
 
 
 def test_shares_go_by_the_clock_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,4 +78,3 @@ def test_places_beyond_the_most_take_no_memory(monkeypatch: pytest.MonkeyPatch) 
         looked.sample()
     assert [place[1] for place in looked.places] == [1, 2]
     assert looked.take_samples()[1::2] == [0, 1, 0]
-    assert looked.counts.total() == 3

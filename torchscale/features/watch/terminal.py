@@ -19,6 +19,7 @@ from torchscale.features.watch.text import (
 from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document
 from torchscale.report.text.findings import not_judged
+from torchscale.report.values import only_if
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 from torchscale.util.units import format_seconds
 from torchscale.util.words import plural
@@ -41,8 +42,8 @@ def print_watch(report: WatchReport, console: Console) -> None:
         blocks.append(startup)
     if report.per_rank:
         blocks.append(ranks_table(report))
-    if report.abstentions:
-        blocks.append(Paragraph(not_judged(report.abstentions)))
+    left_out = not_judged(report.abstentions, on_device=report.device != "cpu")
+    blocks += only_if(bool(left_out), Paragraph(left_out))
     sections = (Section("", "job", tuple(blocks)),)
     print_document(Document(headline(report), "", tuple(verdict), (), sections), console)
 
@@ -81,7 +82,7 @@ def finding_lines(number: int, item: WatchFinding) -> list[str]:
         lines.append(f"     evidence: the others wait for it most at {item.collective}")
     lines += [
         f"     evidence: {Path(line.file).name}:{line.line} in {line.function}: about "
-        f"{format_seconds(seconds, 2)} a step more than the others, by samples of the whole job"
+        f"{format_seconds(seconds, 2)} a step longer there, by samples"
         for line, seconds in item.lines
     ]
     lines.append(f"     what to do: {finding.advice}")

@@ -172,11 +172,9 @@ class CompiledFrame(Frozen):
 
 
 class RankUse(Frozen):
-    """``lines.json``: what a rank's process used since its start.
+    """``use.json``: what a rank's process used since its start.
 
     Attributes:
-        lines: Lines of the program, those seen most first.
-        samples: Of all lines.
         cpu_seconds: Of the process, all threads.
         peak_memory_bytes: Resident.
         major_faults, minor_faults: Page faults.
@@ -188,8 +186,6 @@ class RankUse(Frozen):
         device_index, device_name, device_uuid: The CUDA device in use.
     """
 
-    lines: tuple[tuple[str, Count, str, str, Count], ...] = ()
-    samples: Count = 0
     cpu_seconds: NotNegative = 0.0
     peak_memory_bytes: Count = 0
     major_faults: Count = 0
@@ -202,11 +198,3 @@ class RankUse(Frozen):
     device_index: Count | None = None
     device_name: Name = ""
     device_uuid: Name = ""
-
-    @property
-    def program_lines(self) -> tuple[ProgramLine, ...]:
-        """The lines with their names."""
-        return tuple(
-            ProgramLine(file=file, line=line, function=function, called=called, samples=samples)
-            for file, line, function, called, samples in self.lines
-        )

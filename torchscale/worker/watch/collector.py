@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from . import crash, ends, facts, imports
@@ -58,10 +59,8 @@ _FORK_SECONDS = 0.1
 child. It works for milliseconds at a time."""
 _MOST_CALLS = 1 << 19
 """Collectives that are held, 100 MB: a disk that does not answer takes none of them."""
-_LINES_EVERY = 10
-"""Flushes between two writes of the lines: 5 s."""
-_MEMORY_EVERY = 2
-"""Flushes between two readings of the memory: 1 s."""
+_USE_EVERY = 10
+"""Flushes between two writes of what the process used: 5 s."""
 
 
 def install(directory: str) -> None:
@@ -77,7 +76,7 @@ def install(directory: str) -> None:
     collector.checkpoints.watch()
     collector.compilations.watch()
     watch_modes(collector.marks)
-    watch_collections(collector.marks)
+    watch_collections(collector.marks, collector.on_collection)
     watch_groups(collector.startup.group_begins, collector.on_group)
     os.register_at_fork(
         before=lambda: guarded(collector.pause),
@@ -140,8 +139,8 @@ class Collector:
         self._has_failed = False
         self._flushes = 0
         self._facts: dict[str, Any] = {}
-        self._answered = 0.0
         self._has_stepped = False
+        self._answered = 0.0
         self._memory = MemoryReadings()
 
     def on_group(self) -> None:
@@ -161,10 +160,14 @@ class Collector:
             return
         if not self._has_stepped:
             self._has_stepped = True
-            self._sampler.begin()  # what came before is no part of a step
             self._memory.device = guarded(facts.cuda_index)  # that of this thread
         if self._recorder.exists and self._recorder.is_due():
             self._guarded(self._drain)
+
+    def on_collection(self, frame: FrameType, lasted: int) -> None:
+        """After a long garbage collection, in the thread in which it came."""
+        if _thread.get_ident() == self._sampler.main:
+            self._sampler.note_held(frame, lasted)
 
     def pause(self) -> None:
         """Before a fork: have the thread hold no lock."""
@@ -265,7 +268,7 @@ class Collector:
         self._sampler.close()  # of a process without descriptors this leaves one
         self._guarded(self._drain)
         self._guarded(self._flush)
-        self._guarded(self._write_lines)
+        self._guarded(self._write_use)
         self._guarded(lambda: self._write_facts("ended"))
         self._show_problem()
         if self._folder.path is None:
@@ -311,8 +314,7 @@ class Collector:
         self._folder.add("lengths", lengths)
         self._folder.add("shares", self._sampler.take_shares())
         self._folder.add("samples", self._sampler.take_samples())
-        if self._flushes % _MEMORY_EVERY == 0:
-            self._memory.read()
+        self._memory.read()
         self._folder.add("memory", self._memory.take())
         self._folder.add("marks", self.marks.take())
         self._folder.write_names(self._recorder, self.peers, self._sampler)
@@ -325,8 +327,8 @@ class Collector:
             self._problem = ""  # there is room again, and nothing is missing
         self._refresh_facts()
         self._flushes += 1
-        if self._flushes % _LINES_EVERY == 1:
-            self._write_lines()
+        if self._flushes % _USE_EVERY == 1:
+            self._write_use()
 
     def _refresh_facts(self) -> None:
         """What a program does after its first step or group: it uses a device, makes groups. What it
@@ -353,9 +355,9 @@ class Collector:
         rank = self._facts["rank"]
         leave_dump(request.with_name(f"autopsy-rank-{rank}.json"), rank)
 
-    def _write_lines(self) -> None:
+    def _write_use(self) -> None:
         assert self._recorder is not None  # noqa: S101 - as above
-        self._folder.write_lines(self._recorder, self._sampler, self._memory.device)
+        self._folder.write_use(self._recorder, self._memory.device)
 
     def _write_facts(self, state: str) -> None:
         self._folder.write_facts({**self._facts, "state": state, "problem": self._problem})

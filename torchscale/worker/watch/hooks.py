@@ -12,6 +12,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from time import monotonic_ns
 from types import FrameType
 from typing import Any
 
@@ -40,6 +41,8 @@ from .marks import (
 )
 from .waits import Waiting
 
+_LONG_COLLECTION_NS = 1_000_000
+"""A hundred times what it takes to look where the program is."""
 _MAX_OPTIMIZERS = 7
 """Told apart; further ones count as the last."""
 
@@ -233,11 +236,20 @@ def watch_modes(marks: Marks) -> None:
     torch.nn.Module.train = noting  # type: ignore[assignment, method-assign]
 
 
-def watch_collections(marks: Marks) -> None:
-    """Note Python's garbage collections."""
+def watch_collections(marks: Marks, on_long: Callable[[FrameType, int], None]) -> None:
+    """Note Python's garbage collections; ``on_long`` is called with the frame in which a long one
+    came, and its nanoseconds: no other thread runs meanwhile."""
+    began = [0]
 
     def note(phase: str, _: dict[str, int]) -> None:
-        marks.note(COLLECTION if phase == "start" else COLLECTION_END)
+        if phase == "start":
+            marks.note(COLLECTION)
+            began[0] = monotonic_ns()
+            return
+        marks.note(COLLECTION_END)
+        lasted = monotonic_ns() - began[0]
+        if lasted >= _LONG_COLLECTION_NS and began[0]:
+            guarded(on_long, sys._getframe(1), lasted)
 
     gc.callbacks.append(note)
 

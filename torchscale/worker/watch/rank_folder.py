@@ -10,8 +10,8 @@
     The keys of the collectives, process groups with their ranks, and the places of the samples.
 ``compiles.jsonl``
     What torch.compile compiled (``compilations.py``).
-``lines.json``
-    Lines of the user's program by samples, and what this rank's process used.
+``use.json``
+    What this rank's process used.
 ``last-call.bin``
     The last collective that it called over gloo (``last_call.py``).
 ``checkpoints.json``
@@ -150,17 +150,14 @@ class RankFolder:
             self._append("compiles.jsonl", new)
             self._compilations_written += len(new)
 
-    def write_lines(self, recorder: Recorder, sampler: LineSampler, device: int | None) -> None:
-        """Write the lines of the program, and what the process used; of a CUDA device, if it uses
-        one.
+    def write_use(self, recorder: Recorder, device: int | None) -> None:
+        """Write what the process used; of a CUDA device, if it uses one.
 
         Raises:
             OSError: they cannot be written.
         """
         usage = resource.getrusage(resource.RUSAGE_SELF)
         content = {
-            "lines": [[*place, count] for place, count in sampler.counts.most_common(200)],
-            "samples": sampler.counts.total(),
             "cpu_seconds": usage.ru_utime + usage.ru_stime,
             "peak_memory_bytes": usage.ru_maxrss * 1024,
             "major_faults": usage.ru_majflt,
@@ -170,7 +167,7 @@ class RankFolder:
             "failed_recorders": recorder.problems,
             **facts.of_cuda(device),
         }
-        self._replace("lines.json", content)
+        self._replace("use.json", content)
 
     def write_facts(self, content: dict[str, Any]) -> None:
         """Write who the rank is and how it is; over what is there where the disk is full.

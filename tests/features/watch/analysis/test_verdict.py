@@ -87,11 +87,10 @@ def test_a_slow_loader_is_named_by_its_rank() -> None:
 
 def test_checkpoints_are_named_as_such_with_their_period() -> None:
     log = log_of(job(2, 400, saving=lambda rank, step: 80.0 * (rank == 0 and step % 50 == 49)))
-    (found,) = _of_kind(judge_job(log).findings, FindingKind.PAUSES)
+    (found,) = _of_kind(judge_job(log).findings, FindingKind.CHECKPOINTS)
 
     assert found.finding.rank == 0
-    assert "checkpoints" in found.finding.summary
-    assert any("every 50 steps" in line for line in found.finding.evidence)
+    assert found.finding.period_steps == 50
 
 
 def test_all_ranks_equally_slow_is_nobodys_fault() -> None:

@@ -23,7 +23,7 @@ def write_calls(directory: Path, rank: int, called: dict[int, int], attempt: int
     folder.mkdir(parents=True)
     sizes = {"rank": rank, "world_size": 4, "local_world_size": 4, "pid": 100 + rank}
     (folder / "rank.json").write_text(json.dumps({**FACTS, **sizes}))
-    names = [{"name": "0", "ranks": [0, 1, 2, 3]}]
+    names: list[dict[str, object]] = [{"name": "0", "ranks": [0, 1, 2, 3]}]
     names += [
         {
             "key": key,

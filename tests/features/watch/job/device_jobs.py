@@ -266,7 +266,7 @@ class DeviceJob:
             "is_timed": self.is_timed,
         }
         (folder / "rank.json").write_text(json.dumps(known))
-        (folder / "lines.json").write_text(json.dumps(USE))
+        (folder / "use.json").write_text(json.dumps(USE))
         marks = [(self._ns(rank, time) - START_NS) << 8 | kind for time, kind in self.marks[rank]]
         calls, lengths, names = self._read(rank)
         for name, values in (("marks", marks), ("calls", calls), ("lengths", lengths)):

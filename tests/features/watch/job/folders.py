@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,6 @@ FACTS: dict[str, Any] = {
     "problem": "",
 }
 USE: dict[str, Any] = {
-    "lines": [
-        ["/home/me/train.py", 12, "main", "backward", 60],
-        ["/home/me/train.py", 20, "main", "", 40],
-    ],
-    "samples": 100,
     "cpu_seconds": 12.5,
     "peak_memory_bytes": 300 << 20,
     "major_faults": 0,
@@ -51,10 +46,25 @@ def write_job(
         sizes = {"world_size": len(ranks), "local_world_size": len(ranks)}
         known = {**FACTS, "rank": number, "pid": 1 + number, **sizes, **facts}
         (folder / "rank.json").write_text(json.dumps(known))
-        (folder / "lines.json").write_text(json.dumps(USE))
+        (folder / "use.json").write_text(json.dumps(USE))
         write_names(folder, len(ranks))
         append(folder, events)
     return directory
+
+
+def write_samples(directory: Path, rank: int, lines: Mapping[int, int]) -> None:
+    """Where a rank was seen during the first two seconds of its steps: line → samples."""
+    folder = directory / "ranks" / f"{rank}.0"
+    places = [
+        {"place": place, "file": "/home/me/train.py", "line": line, "function": "log", "called": ""}
+        for place, line in enumerate(lines)
+    ]
+    with (folder / "names.jsonl").open("a") as file:
+        file.write("".join(json.dumps(place) + "\n" for place in places))
+    seen = np.repeat(np.arange(len(lines)), list(lines.values()))
+    times = START_NS + np.linspace(0.2e9, 2.2e9, len(seen)).astype(np.int64)
+    rows = np.stack([times, seen], axis=1)
+    (folder / "samples-000001.bin").write_bytes(rows.tobytes())
 
 
 def write_start(directory: Path, *group_seconds: float) -> None:

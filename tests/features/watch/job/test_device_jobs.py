@@ -164,7 +164,7 @@ def test_recorders_without_a_collective_are_told_and_no_option_that_would_not_he
     made = DeviceJob(2, slow=slow(1, 8.0))
     made.is_timed = False
     folder = made.write(tmp_path)
-    for path in folder.glob("ranks/*/lines.json"):
+    for path in folder.glob("ranks/*/use.json"):
         use = json.loads(path.read_text())
         path.write_text(json.dumps({**use, "recorders": {"gloo": 0, "nccl": 0}}))
     notes = " ".join(report_of(watched(folder)).notes)

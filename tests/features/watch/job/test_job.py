@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.features.watch.analysis.jobs import START_NS, job
-from tests.features.watch.job.folders import USE, write_job
-from torchscale.features.watch.job.job import LEFT_OUT, WatchedJob
+from tests.features.watch.job.folders import USE, write_job, write_samples
+from torchscale.features.watch.job.job import WatchedJob
+from torchscale.features.watch.job.settled import LEFT_OUT
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 
@@ -25,12 +26,8 @@ def _job(directory: Path, command: tuple[str, ...] = ("torchrun", "train.py")) -
 
 def test_a_slow_rank_is_reported_with_the_collective_and_the_line(tmp_path: Path) -> None:
     write_job(tmp_path, job(2, 200, lambda rank, _: 4.0 * rank))
-    slow = {
-        **USE,
-        "lines": [["/home/me/train.py", 31, "log", "", 40], *USE["lines"]],
-        "samples": 140,
-    }
-    (tmp_path / "ranks" / "1.0" / "lines.json").write_text(json.dumps(slow))
+    write_samples(tmp_path, 0, {12: 60, 20: 40})
+    write_samples(tmp_path, 1, {31: 40, 12: 60, 20: 40})
 
     report = _job(tmp_path).report(STARTED + 60)
     (found,) = [i for i in report.findings if i.finding.kind is FindingKind.STRAGGLER]
@@ -90,7 +87,7 @@ def test_ranks_of_several_hosts_are_not_compared(tmp_path: Path) -> None:
 def test_what_ranks_could_not_do_and_lost_is_noted(tmp_path: Path) -> None:
     write_job(tmp_path, job(2, 60), problem="OSError: No space left on device")
     lost = {**USE, "lost_calls": 7}
-    (tmp_path / "ranks" / "0.0" / "lines.json").write_text(json.dumps(lost))
+    (tmp_path / "ranks" / "0.0" / "use.json").write_text(json.dumps(lost))
     notes = _job(tmp_path).report(STARTED + 60).notes
 
     assert any("No space left" in note for note in notes)

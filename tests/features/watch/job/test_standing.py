@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
-from torchscale.features.watch.job import standing as module
 from torchscale.features.watch.job.standing import Standing
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence
@@ -56,7 +56,7 @@ def test_a_job_that_does_not_begin_is_asked_once_somebody_waits_so_long() -> Non
 
 def test_a_slow_start_is_looked_at_again_and_not_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     told: list[float] = []
     job = Job(8.0, None)
     standing = _standing(job, told)

@@ -165,7 +165,7 @@ def _damage(path: Path, kind: str) -> None:
     "name",
     [
         "rank.json",
-        "lines.json",
+        "use.json",
         "checkpoints.json",
         "names.jsonl",
         "marks-000001.bin",
@@ -192,7 +192,7 @@ def test_what_is_no_file_of_a_collector_is_one_error_at_once(
 
 
 @pytest.mark.parametrize(
-    "name", ["rank.json", "lines.json", "checkpoints.json", "names.jsonl", "compiles.jsonl"]
+    "name", ["rank.json", "use.json", "checkpoints.json", "names.jsonl", "compiles.jsonl"]
 )
 def test_what_is_nested_without_end_is_one_error(tmp_path: Path, name: str) -> None:
     write_job(tmp_path, job(1, 5))

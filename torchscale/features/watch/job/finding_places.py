@@ -3,84 +3,88 @@ waited for."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
+from numpy.typing import NDArray
 
 from torchscale.analysis.exchanges.steps import JobSteps
+from torchscale.features.watch.analysis.everyday.cause import LineSeconds
+from torchscale.features.watch.analysis.everyday.lines import lines_beside, lines_in, place_of
+from torchscale.features.watch.analysis.evidence import RankEvidence
 from torchscale.features.watch.analysis.verdict import JobFinding
 from torchscale.features.watch.job.attempts import Attempt
 from torchscale.schema.profiles.finding import Finding, FindingKind
-from torchscale.schema.watch.rank import ProgramLine
 from torchscale.schema.watch.report import WatchFinding
 from torchscale.util.units import format_bytes
 
 _LINE_FLOOR = 0.02
-"""Share of a step that a rank is longer at a line than the others, for the line to be named."""
+"""Share of a step that a rank is longer at a line, for the line to be named."""
 _MAX_LINES = 3
 _MOST = 0.5
 """Share of what a rank is longer that a line takes, to be looked at first."""
-_ON_HOST = (FindingKind.STRAGGLER, FindingKind.INTERMITTENT_STRAGGLER, FindingKind.UNEVEN_STAGES)
+_SLOW_RANK = (FindingKind.STRAGGLER, FindingKind.INTERMITTENT_STRAGGLER, FindingKind.UNEVEN_STAGES)
+_WITH_LINES = (*_SLOW_RANK, FindingKind.PERIODIC_WORK, FindingKind.INPUT_PIPELINE)
 
 
 def with_places(item: JobFinding, attempt: Attempt, table: JobSteps) -> WatchFinding:
-    """With the lines at which the rank is longer, and the collective at which it is waited for."""
-    finding = item.finding
-    lines: tuple[tuple[ProgramLine, float], ...] = ()
-    collective = ""
-    if finding.rank is not None and finding.kind in _ON_HOST:
-        row = attempt.follower.ranks.index(finding.rank)
-        lines = _longer_lines(attempt, row, float(table.wall.mean()))
-        collective = _awaited_at(attempt, row)
+    """With the lines at which that time goes, and the collective at which the rank is waited for."""
+    finding, lines, collective = item.finding, item.lines, ""
+    step_seconds = float(table.wall.mean())
+    if not lines and finding.kind in _WITH_LINES:
+        lines = _lines(item, attempt, table)
+        finding = _with_line(finding, lines)
+    if finding.rank is not None and finding.kind in _SLOW_RANK:
+        collective = _awaited_at(attempt, attempt.follower.ranks.index(finding.rank))
+    shown = [pair for pair in lines if pair[1] > _LINE_FLOOR * step_seconds]
     return WatchFinding(
-        finding=_with_line(finding, lines),
+        finding=finding,
         first_step=item.first,
         last_step=item.last,
-        lines=lines,
+        lines=tuple(shown[:_MAX_LINES]),
         collective=collective,
     )
 
 
-def _with_line(finding: Finding, lines: Sequence[tuple[ProgramLine, float]]) -> Finding:
+def _with_line(finding: Finding, lines: LineSeconds) -> Finding:
     """With the line to look at first, where a line takes most of what the rank is longer."""
     if not lines or lines[0][1] < _MOST * finding.cost_seconds:
         return finding
-    line = lines[0][0]
-    place = f"{Path(line.file).name}:{line.line} ({line.function})"
-    return finding.model_copy(update={"advice": f"look at {place} first; {finding.advice}"})
+    advice = f"look at {place_of(lines[0][0])} first; {finding.advice}"
+    return finding.model_copy(update={"advice": advice})
 
 
-def _longer_lines(
-    attempt: Attempt, row: int, step_seconds: float
-) -> tuple[tuple[ProgramLine, float], ...]:
-    """Lines at which the rank's samples say that it spends more of a step than the others."""
-    uses = [stream.use for stream in attempt.follower.streams.values()]
-    if min(use.samples for use in uses) == 0:
+def _lines(item: JobFinding, attempt: Attempt, table: JobSteps) -> LineSeconds:
+    """Lines with the seconds a step that the slow steps are longer there than the others; where no
+    steps are slow, that the rank is longer there than the other ranks."""
+    evidence, rank = attempt.evidence, item.finding.rank
+    row = 0 if rank is None else attempt.follower.ranks.index(rank)
+    if item.slow is not None:
+        return _in_slow_steps(evidence[row], item.slow, table, row)
+    if rank is None or len(evidence) < 2:
         return ()
-    shares: list[Counter[tuple[str, int, str]]] = []
-    shown: dict[tuple[str, int, str], ProgramLine] = {}
-    for use in uses:
-        counts: Counter[tuple[str, int, str]] = Counter()
-        for line in use.program_lines:
-            place = (line.file, line.line, line.function)
-            counts[place] += line.samples
-            shown.setdefault(place, line)
-        shares.append(counts)
-    found = []
-    for place, samples in shares[row].items():
-        mine = samples / uses[row].samples
-        others = [
-            counts[place] / use.samples
-            for index, (counts, use) in enumerate(zip(shares, uses, strict=True))
-            if index != row
-        ]
-        longer = mine - float(np.median(others))
-        if longer > _LINE_FLOOR:
-            found.append((shown[place], longer * step_seconds))
-    found.sort(key=lambda pair: -pair[1])
-    return tuple(found[:_MAX_LINES])
+    others = [one for place, one in enumerate(evidence) if place != row]
+    chosen = _steps_of(item, attempt.follower.steps)
+    return tuple(lines_beside(evidence[row], others, chosen, float(table.wall.mean())))
+
+
+def _in_slow_steps(
+    evidence: RankEvidence, slow: NDArray[np.bool_], table: JobSteps, row: int
+) -> LineSeconds:
+    """As a mean over all steps."""
+    seconds = np.concatenate([np.zeros(table.first), table.wall[row]])[: len(slow)]
+    if len(seconds) < len(slow):  # columns of several steps
+        seconds = np.full(len(slow), float(table.wall[row].mean()))
+    typical = ~slow
+    typical[: table.first] = False
+    share = float(slow.sum()) / max(1, int(slow.sum() + typical.sum()))
+    found = lines_in(evidence, slow, typical, seconds)
+    return tuple((line, more * share) for line, more in found)
+
+
+def _steps_of(item: JobFinding, steps: int) -> NDArray[np.bool_]:
+    """The steps that a finding is about, from step 0 on."""
+    chosen = np.zeros(steps + 1, np.bool_)
+    chosen[item.first or 0 : item.last if item.last is not None else steps + 1] = True
+    return chosen
 
 
 def _awaited_at(attempt: Attempt, row: int) -> str:

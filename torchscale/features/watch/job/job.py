@@ -216,7 +216,7 @@ class WatchedJob:
             on_device = any(
                 stream.facts.device != "cpu" for stream in attempt.follower.streams.values()
             )
-            self.verdict = judge_job(log, on_device=on_device)
+            self.verdict = judge_job(log, attempt.evidence, on_device=on_device)
         return self.verdict
 
     @property

@@ -59,7 +59,7 @@ class WatchRequest:
         appends: Whether to add to the job in it. The program is started whatever is there: where
             nothing can be added to it, a folder beside it is taken.
         on_note: Called with what the user should know at once.
-        on_finding: Called with each finding when it first appears.
+        on_judged: Called with the job and what is known of it after each judgement.
         on_hang: Called with why the job makes no progress, and for how many seconds.
         stall_seconds: Without a step, a batch or a collective on any rank, after which it is asked.
         keeps_events: Whether the ranks' moments are kept after the end.
@@ -71,7 +71,7 @@ class WatchRequest:
     directory: Path
     appends: bool = False
     on_note: Callable[[str], None] = field(default=lambda _: None)
-    on_finding: Callable[[str], None] = field(default=lambda _: None)
+    on_judged: Callable[[WatchedJob, WatchReport], None] = field(default=lambda *_: None)
     on_hang: Callable[[Autopsy, float], None] = field(default=lambda *_: None)
     stall_seconds: float = STALL_SECONDS
     keeps_events: bool = False
@@ -230,7 +230,6 @@ def _follow(
             pass
         return
     job, run, directory, request = watching.job, watching.run, watching.directory, watching.request
-    seen: set[tuple[str, int | None, int | None]] = set()
     read_at = judged_at = moved_at = time.monotonic()
     pause, moments, is_stalled = _JUDGE_SECONDS, 0, False
     write = partial(_write, job, directory)
@@ -248,7 +247,7 @@ def _follow(
         elif not is_stalled:
             is_stalled = standing.is_explained(now - moved_at if moments else None)
         if now - judged_at >= pause:
-            job.guarded(partial(_judge, job, seen, request, directory))
+            job.guarded(partial(_judge, job, request, directory))
             judged_at = time.monotonic()
             pause = max(_JUDGE_SECONDS, (judged_at - now) / _JUDGE_SHARE)
 
@@ -257,18 +256,11 @@ def _write(job: WatchedJob, directory: Path) -> None:
     atomic_write_model(directory / REPORT, job.report(clock.now()))
 
 
-def _judge(
-    job: WatchedJob,
-    seen: set[tuple[str, int | None, int | None]],
-    request: WatchRequest,
-    directory: Path,
-) -> None:
-    for item in job.judge().findings:
-        key = (item.finding.kind.value, item.finding.rank, item.first)
-        if key not in seen:
-            seen.add(key)
-            request.on_finding(f"{item.span}: {item.finding.summary}".lstrip(": "))
-    _write(job, directory)
+def _judge(job: WatchedJob, request: WatchRequest, directory: Path) -> None:
+    job.judge()
+    report = job.report(clock.now())
+    atomic_write_model(directory / REPORT, report)
+    request.on_judged(job, report)
 
 
 def _finished(watching: _Watching, exit_code: int | None) -> Watched:

@@ -6,10 +6,10 @@ from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.features.watch.job.attempts import Attempt
 
-_LEFT_OUT = 10
+LEFT_OUT = 10
 """First steps that no figure counts: allocators, caches, and DistributedDataParallel, which puts
 its buckets in order in the second one, settle in them."""
-_SHORTEST_JOB = 4 * _LEFT_OUT
+_SHORTEST_JOB = 4 * LEFT_OUT
 """Steps of a job from which on its first ones are left out."""
 
 
@@ -17,7 +17,7 @@ def settled(log: StepLog | None) -> StepLog | None:
     """Without the first steps of a job that has enough."""
     if log is None or log.steps < _SHORTEST_JOB:
         return log
-    table = log.between(_LEFT_OUT, log.steps)
+    table = log.between(LEFT_OUT, log.steps)
     if table is None:
         return log
     return log.without(table)

@@ -37,7 +37,7 @@ M = TypeVar("M", bound=BaseModel)
 _MOST_NAMES = 100_000
 """Collectives that a rank tells apart: a collector has some thousand at most."""
 _MAX_TEXT = 4 << 20
-"""Of ``rank.json`` and ``lines.json``, which have some kilobytes."""
+"""Of ``rank.json`` and ``use.json``, which have some kilobytes."""
 _INTEGER = 8
 _CALL = 3 * _INTEGER
 _SETTLED = -1
@@ -150,7 +150,7 @@ class RankStream:
         Raises:
             StoreError: the file is damaged.
         """
-        self.use = self._read("lines.json", RankUse) or self.use
+        self.use = self._read("use.json", RankUse) or self.use
 
     def _read_facts(self) -> RankFacts:
         facts = self._read("rank.json", RankFacts)

@@ -28,7 +28,7 @@ def test_first_steps_cost_what_they_take_beyond_later_ones() -> None:
 
     assert found is not None
     assert found.cost_percent == 0.0
-    assert found.summary.startswith("the first 10 steps take 39.")
+    assert found.summary.startswith("the first 10 steps take 41.5 s")
     assert found.summary.endswith("% of the steps so far")
     assert "torch.compile took 29.0 s of them" in found.evidence
     assert "TORCHINDUCTOR_CACHE_DIR" in found.advice

@@ -67,6 +67,24 @@ def test_what_lies_mostly_in_other_steps_stays() -> None:
     assert [one.kind for one in left] == [K.STRAGGLER]
 
 
+@pytest.mark.parametrize(
+    ("period", "rank", "stays"), [(51, 0, False), (50, 1, True), (25, 0, True)]
+)
+def test_what_comes_back_in_as_many_steps_at_the_same_rank_is_the_same(
+    period: int, rank: int, stays: bool
+) -> None:
+    """However much else ranks wait for."""
+    job = (
+        Job().add("saving", 0, slice(40, None, 50), 0.2).add("work", 0, slice(0, None, 3), 60 * MS)
+    )
+    watched = job.watched()
+    periodic = finding(K.STRAGGLER, watched, 4 * MS, rank)
+    periodic = periodic.model_copy(update={"period_steps": period})
+    _, left = fold(find_checkpoints(watched), [periodic], watched)
+
+    assert bool(left) is stays
+
+
 def test_ranks_that_take_turns_beside_checkpoints_are_told() -> None:
     job = Job(2).add("saving", 0, slice(40, None, 50), 0.2)
     job.add("work", 0, slice(0, None, 2), 15 * MS).add("work", 1, slice(1, None, 2), 15 * MS)

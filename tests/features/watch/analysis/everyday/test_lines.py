@@ -55,6 +55,14 @@ def test_lines_of_one_function_are_one_function() -> None:
     assert work.share > 0.85
 
 
+def test_lines_outside_of_functions_are_each_for_itself() -> None:
+    job = Job().add("a", 1, list(SLOW), 75 * MS).at("a", line("log.py:1 <module>"))
+    watched = job.add("b", 1, list(SLOW), 75 * MS).at("b", line("log.py:9 <module>")).watched()
+    _, work = slow_lines(watched, 1, SLOW, 0.15)
+
+    assert work is None or work.share < 0.65
+
+
 def test_steps_that_are_slow_by_chance_have_no_lines() -> None:
     watched = Job().add("log", 1, list(SLOW), 0.15).at("log", LOG).watched()
     steps = tuple(range(31, 600, 25))

@@ -61,6 +61,20 @@ def test_what_lies_in_a_column_of_its_own_is_no_pause(part: str) -> None:
     assert pauses(job.watched()) == []
 
 
+@pytest.mark.parametrize("called", ["backward", "all_reduce"])
+def test_where_a_rank_waits_for_others_is_no_cause(called: str) -> None:
+    job = Job().add("log", 1, slice(25, None, 25), 0.15)
+
+    assert pauses(job.at("log", line("train.py:22 main", called)).watched()) == []
+
+
+def test_what_another_rank_is_known_to_do_in_these_steps_is_no_pause() -> None:
+    job = Job(2).add("log", 1, slice(25, None, 25), 0.15).at("log", LOG)
+    job.add("saving", 0, slice(25, None, 25), 0.15)
+
+    assert pauses(job.watched()) == []
+
+
 def test_what_another_cause_explains_is_left_out() -> None:
     job = Job().add("log", 1, slice(25, None, 25), 0.15).at("log", LOG)
 

@@ -115,7 +115,8 @@ def _profile(finding: Finding, watched: WatchedSteps) -> Series:
     if finding.kind is K.PERIODIC_WORK:
         return _above(watched.wall, float(np.median(watched.wall)))
     if row is not None and len(watched.ranks) > 1:
-        return np.asarray(table.blame[row] / (len(watched.ranks) - 1))
+        waits = np.asarray(table.blame[row] / (len(watched.ranks) - 1))
+        return waits if finding.period_steps is None else _above(waits, float(np.median(waits)))
     return np.asarray(table.wait.mean(axis=0))
 
 
@@ -166,10 +167,19 @@ def _explains(cause: _Told, one: _Told, watched: WatchedSteps) -> bool:
     ranks = {cause.finding.rank, one.finding.rank} - {None}
     if len(ranks) > 1:
         return False
+    if _same_period(cause.finding, one.finding):
+        return True
     whole = float(one.by_column.mean())
     inside = _overlap(cause, one)
     left = (1 - inside / whole) * one.finding.cost_seconds if whole > 0 else 0.0
     return inside > EXPLAINED_SHARE * whole > 0 and left < _LEFT * watched.step_seconds
+
+
+def _same_period(cause: Finding, one: Finding) -> bool:
+    """Whether both come back in as many steps, at the same rank."""
+    if cause.period_steps is None or one.period_steps is None or cause.rank != one.rank:
+        return False
+    return abs(cause.period_steps - one.period_steps) <= 1
 
 
 def _overlap(cause: _Told, one: _Told) -> float:
@@ -179,11 +189,12 @@ def _overlap(cause: _Told, one: _Told) -> float:
 
 def _line(one: _Told, cause: _Told) -> str:
     """``explains pauses of 3.20 ms a step (92 % of it)``."""
+    what = f"{one.finding.kind.label.lower()} of {format_seconds(one.finding.cost_seconds)} a step"
+    if _same_period(cause.finding, one.finding):
+        verb = "comes with" if one.is_named else "explains"
+        return f"{verb} {what}, every {one.finding.period_steps} steps as well"
     share = _overlap(cause, one) / float(one.by_column.mean())
-    return (
-        f"explains {one.finding.kind.label.lower()} of "
-        f"{format_seconds(one.finding.cost_seconds)} a step ({format_percent(share, 0)} of it)"
-    )
+    return f"explains {what} ({format_percent(share, 0)} of it)"
 
 
 def _with(finding: Finding, lines: Sequence[str]) -> Finding:

@@ -24,6 +24,9 @@ _DEVIATIONS = 2.0
 """By which a line's share must exceed its share of other steps: 2 % of lines do so by chance, and
 these by little."""
 
+_OUTSIDE = "<module>"
+"""What Python calls code that is in no function."""
+
 _DOES = {
     "synchronize": "waits for the device",
     "empty_cache": "empties the cache of the device's allocator",
@@ -42,6 +45,26 @@ _DOES = {
 }
 """What a Python function that the program calls does, where its name leaves no doubt. Functions of C,
 such as ``print`` and ``item``, have no frame: the line of the program is all that is seen of them."""
+
+_WAITS = frozenset(
+    (
+        "backward",
+        "barrier",
+        "monitored_barrier",
+        "wait",
+        "all_reduce",
+        "all_gather",
+        "all_gather_into_tensor",
+        "all_gather_object",
+        "reduce_scatter_tensor",
+        "all_to_all",
+        "all_to_all_single",
+        "broadcast",
+        "broadcast_object_list",
+        "recv",
+    )
+)
+"""Functions of torch in which a rank waits for others: what is longer there tells of another one."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +91,11 @@ class Work:
         """``draws a figure``; empty where the name of what it calls leaves a doubt."""
         return _DOES.get(self.line.called.rpartition(".")[2], "")
 
+    @property
+    def is_wait(self) -> bool:
+        """Whether ranks wait there for one another."""
+        return self.line.called in _WAITS
+
 
 def place_of(line: ProgramLine) -> str:
     """``train.py:31 (log_metrics)``."""
@@ -92,20 +120,46 @@ def work_in(evidence: RankEvidence, slow: Marks, typical: Marks, seconds: Series
     """The function in which slow steps are longer by more than half of what they are longer; the
     arguments are those of :func:`lines_in`."""
     samples = _Samples(evidence, slow, typical, seconds)
-    functions = samples.longer(lambda line: (line.file, line.function))
+    functions = samples.longer(_function)
     excess = samples.length - samples.usual
     if not functions or functions[0][1] <= EXPLAINED_SHARE * excess or excess <= 0:
         return None
     function, more = functions[0]
     inside = Counter(
-        {
-            line: count
-            for line, count in samples.counts.items()
-            if (line.file, line.function) == function
-        }
+        {line: count for line, count in samples.counts.items() if _function(line) == function}
     )
     line = inside.most_common(1)[0][0]
     return Work(line, min(more, excess), min(1.0, more / excess))
+
+
+def lines_beside(
+    mine: RankEvidence, others: Sequence[RankEvidence], chosen: Marks, step_seconds: float
+) -> list[tuple[ProgramLine, float]]:
+    """Lines with the seconds a step that a rank is longer there than the others (their median), the
+    longest first.
+
+    Args:
+        mine, others: Of the rank, and of the others.
+        chosen: Steps that count, from step 0 on.
+        step_seconds: Mean step.
+    """
+    counts, beside = mine.lines.counts(chosen), [one.lines.counts(chosen) for one in others]
+    total, totals = counts.total(), [one.total() for one in beside]
+    if not total or not all(totals):
+        return []
+    found = []
+    for line, count in counts.items():
+        shares = [one[line] / rest for one, rest in zip(beside, totals, strict=True)]
+        more = (count / total - float(np.median(shares))) * step_seconds
+        if more > 0:
+            found.append((line, more))
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+def _function(line: ProgramLine) -> tuple[str, str]:
+    """The function of a line; of a program without functions, the line itself."""
+    name = f"line {line.line}" if line.function == _OUTSIDE else line.function
+    return line.file, name
 
 
 class _Samples:

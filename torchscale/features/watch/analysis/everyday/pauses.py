@@ -67,15 +67,18 @@ def _pauses(watched: WatchedSteps, row: int, known: Series) -> _Pauses | None:
     steps = tuple(item.step for item in pauses)
     excess = np.array([item.excess for item in pauses])
     lines, work = slow_lines(watched, row, steps, float(excess.mean()))
-    return None if work is None else _Pauses(row, steps, excess, lines, work)
+    if work is None or (work.is_wait and len(watched.ranks) > 1):
+        return None
+    return _Pauses(row, steps, excess, lines, work)
 
 
 def _unexplained(watched: WatchedSteps, row: int, known: Series) -> list[LongStep]:
-    """The rank's large pauses whose step neither another cause explains nor a time of its own."""
+    """The rank's large pauses whose step neither another cause explains nor what any rank is known
+    to do there."""
     table, per_column = watched.table, watched.log.per_column
-    data = table.data[row] - np.median(table.data[row])
-    timed = data + table.collection[row] + table.saving[row] + table.evaluating[row]
-    explained = np.maximum(known, timed) * per_column
+    data = table.data - np.median(table.data, axis=1, keepdims=True)
+    timed = data + table.collection + table.saving + table.evaluating
+    explained = np.maximum(known, timed.max(axis=0)) * per_column
     mine = [item for item in watched.log.long_steps if item.row == row]
     column = watched.columns(np.array([item.step for item in mine], np.int64))
     left = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -91,12 +92,12 @@ def _watch(
     [
         (
             "raise RuntimeError('bad record, api_token=hunter2secret')",
-            "rank 2 raised RuntimeError: bad record, api_token=<redacted> at train.py:25 (load)",
+            "rank 2 raised RuntimeError: bad record, api_token=<redacted> at train.py:23 (load)",
         ),
         ("os.kill(os.getpid(), 9)", "rank 2 was ended by SIGKILL"),
         (
             "import ctypes; ctypes.string_at(0)",
-            "rank 2 was ended by SIGSEGV at train.py:25 (load)",
+            "rank 2 was ended by SIGSEGV at train.py:23 (load)",
         ),
         ("sys.exit(4)", "rank 2 exited with code 4 and left no traceback"),
         ("torch.empty(1 << 60)", "can't allocate memory"),
@@ -138,7 +139,9 @@ def test_a_loader_worker_that_is_killed_is_told_with_its_rank(tmp_path: Path) ->
 
     failure = report["failure"]
     assert (failure["cause"], failure["rank"]) == ("loader_worker", 1)
-    assert "of rank 1 was killed by SIGKILL" in failure["summary"]
+    # torch sees either the signal or that the worker is gone, whichever comes first.
+    said = r"DataLoader worker \(pid \d+\) of rank 1 (was killed by SIGKILL|exited unexpectedly)"
+    assert re.search(said, failure["summary"])
 
 
 def test_collectives_that_do_not_fit_name_the_rank_that_left_its_loop(tmp_path: Path) -> None:

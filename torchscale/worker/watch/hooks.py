@@ -248,8 +248,9 @@ def watch_collections(marks: Marks, on_long: Callable[[FrameType, int], None]) -
             return
         marks.note(COLLECTION_END)
         lasted = monotonic_ns() - began[0]
-        if lasted >= _LONG_COLLECTION_NS and began[0]:
-            guarded(on_long, sys._getframe(1), lasted)
+        frame = sys._getframe().f_back  # none as the interpreter ends
+        if lasted >= _LONG_COLLECTION_NS and began[0] and frame is not None:
+            guarded(on_long, frame, lasted)
 
     gc.callbacks.append(note)
 

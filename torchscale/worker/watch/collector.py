@@ -32,12 +32,12 @@ from .hooks import (
     watch_groups,
     watch_loader,
     watch_modes,
-    watch_optimizers,
     watch_passes,
     watch_waits,
 )
 from .marks import Marks
 from .memory import MemoryReadings
+from .optimizers import Optimizers
 from .rank_folder import RankFolder
 from .recorder import Call, Recorder
 from .ring_settings import enable_timing, enlarge_ring, timing_asked
@@ -68,7 +68,7 @@ def install(directory: str) -> None:
     process without either, such as the launcher, leaves nothing."""
     enlarge_ring()
     collector = Collector(Path(directory))
-    watch_optimizers(collector.marks, collector.on_step)
+    Optimizers(collector.marks, collector.on_step).watch()
     watch_passes(collector.marks)
     watch_loader(collector.marks)
     watch_waits(collector.marks)

@@ -43,6 +43,7 @@ from .recorder import Call, Recorder
 from .ring_settings import enable_timing, enlarge_ring, timing_asked
 from .sampler import LineSampler
 from .startup import Startup
+from .untraced import keep_untraced
 
 FORMAT = 1
 _FLUSH_SECONDS = 0.5
@@ -68,6 +69,7 @@ def install(directory: str) -> None:
     process without either, such as the launcher, leaves nothing."""
     enlarge_ring()
     collector = Collector(Path(directory))
+    keep_untraced()
     Optimizers(collector.marks, collector.on_step).watch()
     watch_passes(collector.marks)
     watch_loader(collector.marks)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import CodeType, MappingProxyType
+from types import CodeType, FrameType, MappingProxyType
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from .frames import is_within
 from .guard import guarded, unseen
 from .imports import after_import
 from .marks import OPTIMIZER, STEP, Marks
+from .untraced import untraced
 
 _MAX_OPTIMIZERS = 7
 """Told apart; further ones count as the last."""
@@ -103,17 +104,22 @@ class Optimizers:
 
     def _before(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         """Is called by the function that torch puts around every ``step``."""
-        if not self._is_a_part():
-            self._marks.note(OPTIMIZER, self._number(optimizer))
+        untraced(self._begin, optimizer, sys._getframe(1))
 
     def _after(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        if not self._is_a_part():
+        untraced(self._end, optimizer, sys._getframe(1))
+
+    def _begin(self, optimizer: torch.optim.Optimizer, step: FrameType) -> None:
+        if not self._is_a_part(step):
+            self._marks.note(OPTIMIZER, self._number(optimizer))
+
+    def _end(self, optimizer: torch.optim.Optimizer, step: FrameType) -> None:
+        if not self._is_a_part(step):
             self._note(self._number(optimizer))
 
-    def _is_a_part(self) -> bool:
-        """Whether the step of torch that called a hook is one within another."""
-        frame = sys._getframe(2)
-        return is_within(frame, {frame.f_code, *self._outer})
+    def _is_a_part(self, step: FrameType) -> bool:
+        """Whether this call of torch's function is one within another."""
+        return is_within(step, {step.f_code, *self._outer})
 
     def _note(self, number: int) -> None:
         self._marks.note(STEP, number)

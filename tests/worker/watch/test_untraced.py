@@ -12,7 +12,7 @@ from torchscale.features.watch.job.stream import Names, RankStream
 COMPILED_STEPS = """
 import warnings
 import torch
-warnings.simplefilter("error")  # of a builtin that the compiler cannot trace
+warnings.filterwarnings("error", message="Dynamo does not know how to trace")
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.Adam(model.parameters(), foreach=True)
 step = torch.compile(optimizer.step, backend="eager")

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from tests.analysis.diagnosis.test_diagnose import found, quiet, why_not
 from torchscale.analysis.diagnosis.rules_spells import _confidence, judge_spells
-from torchscale.analysis.diagnosis.shared import median_of_others, medians_of_others
 from torchscale.analysis.diagnosis.signals import Pauses, SignalOrigin, Signals, Windows
 from torchscale.analysis.diagnosis.spells import (
     CERTAIN_SPELLS,
@@ -24,6 +23,7 @@ from torchscale.analysis.diagnosis.spells import (
     slow_spells,
 )
 from torchscale.analysis.diagnosis.step_windows import MAX_WINDOWS, rare_long_steps, step_windows
+from torchscale.analysis.stats.peers import median_of_others, medians_of_others
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 
 STEP = 0.013

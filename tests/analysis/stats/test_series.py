@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torchscale.analysis.stats.estimate import relative_half_width
 from torchscale.analysis.stats.series import (
     digest,
     lag1_autocorrelation,
     pooled_digest,
     relative_drift,
-    relative_half_width,
     student_t_quantile,
 )
 

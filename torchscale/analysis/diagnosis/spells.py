@@ -9,12 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.shared import (
-    EXPLAINED_SHARE,
-    median_of_others,
-    medians_of_others,
-)
+from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.analysis.diagnosis.signals import Matrix, SignalSeries, Windows
+from torchscale.analysis.stats.peers import median_of_others, medians_of_others
 
 SPELL_EXCESS = 0.10
 """How much slower than the others' median a rank is in its slow spells. Chosen: a device that

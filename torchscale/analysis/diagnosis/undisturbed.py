@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE, MIN_SAMPLES, median_of_others
+from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE, MIN_SAMPLES
 from torchscale.analysis.diagnosis.signals import Matrix, SignalOrigin, Signals, SignalSeries
-from torchscale.analysis.stats.series import mean_interval
+from torchscale.analysis.stats.estimate import Estimate
+from torchscale.analysis.stats.peers import median_of_others
 from torchscale.util.units import format_change, format_seconds
 
 COMPUTE_EXCESS = 0.03
@@ -71,12 +72,10 @@ def quiet_phases(signals: Signals, row: int, relative: float) -> Undisturbed | N
         return None
     blocks = run_blocks(windows.quiet, windows.steps)
     others = median_of_others(blocks, row)
-    mean, half = mean_interval((blocks[row] - others).tolist())
+    excess = Estimate.of_mean((blocks[row] - others).tolist())
     typical = float(others.mean())
-    enough = mean >= max(QUIET_EXCESS, EXPLAINED_SHARE * relative) * typical
-    return Undisturbed(
-        float(blocks[row].mean()), typical, enough and half is not None and mean > half
-    )
+    enough = excess.value >= max(QUIET_EXCESS, EXPLAINED_SHARE * relative) * typical
+    return Undisturbed(float(blocks[row].mean()), typical, enough and excess.bounds[0] > 0)
 
 
 def unsynchronized_passes(signals: Signals, row: int) -> Undisturbed | None:

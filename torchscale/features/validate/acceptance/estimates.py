@@ -1,5 +1,5 @@
-"""A rate over rounds: its level with an interval, and whether the rounds fall into two groups. All on
-logarithms: a slowdown is a factor."""
+"""A rate over rounds: its level, and whether the rounds fall into two groups. All on logarithms: a
+slowdown is a factor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from torchscale.analysis.stats.series import mean_interval, student_t_quantile
+from torchscale.analysis.stats.estimate import Estimate
+from torchscale.analysis.stats.series import student_t_quantile
 
 MIN_ROUNDS = 3
 """The fewest rounds that are judged: two have an interval of twelve standard errors."""
@@ -28,36 +29,6 @@ other than their noise."""
 
 
 @dataclass(frozen=True)
-class RateEstimate:
-    """The logarithm of a rate. ``error``: its standard error, with ``rounds`` − 1 degrees of freedom;
-    ``None`` with fewer than two rounds."""
-
-    log: float
-    rounds: int
-    error: float | None
-
-    @property
-    def rate(self) -> float:
-        """The geometric mean."""
-        return math.exp(self.log)
-
-    @property
-    def half_width(self) -> float | None:
-        """Half of the 95 % interval, as a share of the rate; ``None`` without one."""
-        if self.error is None:
-            return None
-        return math.expm1(min(student_t_quantile(0.975, self.rounds - 1) * self.error, 50.0))
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """95 %."""
-        if self.error is None:
-            return None
-        half = min(student_t_quantile(0.975, self.rounds - 1) * self.error, 50.0)
-        return math.exp(self.log - half), math.exp(self.log + half)
-
-
-@dataclass(frozen=True)
 class Mode:
     """A group of rounds: the geometric mean of its rates, and which rounds it is."""
 
@@ -65,17 +36,13 @@ class Mode:
     rounds: tuple[int, ...]
 
 
-def estimate(values: Sequence[float]) -> RateEstimate:
-    """The level of positive rates, a value a round.
+def log_level(values: Sequence[float]) -> Estimate:
+    """The logarithm of the level of positive rates, a value a round.
 
     Raises:
         ValueError: there is none, or one is not positive.
     """
-    logs = [math.log(value) for value in values]
-    mean, _ = mean_interval(logs)
-    if len(logs) < 2:
-        return RateEstimate(mean, len(logs), None)
-    return RateEstimate(mean, len(logs), statistics.stdev(logs) / math.sqrt(len(logs)))
+    return Estimate.of_mean([math.log(value) for value in values])
 
 
 def modes(values: Sequence[float | None], error: float) -> tuple[Mode, Mode] | None:

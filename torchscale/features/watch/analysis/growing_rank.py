@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.shared import COST_FLOOR, medians_of_others
+from torchscale.analysis.diagnosis.shared import COST_FLOOR
 from torchscale.analysis.diagnosis.step_windows import block_medians
 from torchscale.analysis.exchanges.steps import JobSteps
+from torchscale.analysis.stats.peers import medians_of_others
 from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_seconds

@@ -267,7 +267,7 @@ def _saves(draw: Draw, rank: int | None) -> Injection:
         rank=-1 if rank is None else rank,
         form=form,
         every=every,
-        megabytes=draw.random.randrange(16, 64) // (draw.ranks if rank is None else 1),
+        megabytes=draw.random.randrange(64, 192) // (draw.ranks if rank is None else 1),
         folder="FOLDER",
         steps=_steps(every),
     )
@@ -397,7 +397,7 @@ CAUSES: dict[str, Cause] = {
     "evaluate on all": Cause(lambda draw: _evaluations(draw, None), EQUAL_ROWS),
     "garbage": Cause(_garbage),
     "compilations": Cause(_compilations, EQUAL_ROWS),
-    "memory": Cause(_memory),
+    "growing memory": Cause(_memory),
     "logs": Cause(_logs),
     "sample": Cause(_sample),
     "spells": Cause(_spells),

@@ -31,7 +31,7 @@ training.around_step = traceml_ai.trace_step
 runpy.run_path({program!r}, run_name="__main__")
 """
 _RECORDED = """
-import os, pathlib, runpy, sys, threading, time
+import os, pathlib, pickle, runpy, sys, threading, time
 
 os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"
 sys.path.insert(0, {jobs!r})
@@ -40,16 +40,27 @@ import torch.distributed as dist
 
 
 def keep():
+    path = pathlib.Path({folder!r}) / f"rank_{{dist.get_rank()}}"
+    content = pickle.loads(torch._C._distributed_c10d._dump_fr_trace())
+    # gloo leaves its group without a name, with which the analyzer can do nothing.
+    names = dict(entry["process_group"] for entry in content["entries"])
+    if "" in content["pg_config"] and len(names) == 1:
+        (name, described), = names.items()
+        group = {{**content["pg_config"].pop(""), "name": name, "desc": described}}
+        content["pg_config"][name] = group
+    unfinished = path.parent.with_name(f"{{path.name}}.part")
+    unfinished.write_bytes(pickle.dumps(content))
+    unfinished.rename(path)
+
+
+def keep_again():
     while True:
-        time.sleep(0.5)
+        time.sleep(0.02)
         if dist.is_initialized():
-            path = pathlib.Path({folder!r}) / f"rank_{{dist.get_rank()}}"
-            content = torch._C._distributed_c10d._dump_fr_trace()
-            path.with_suffix(".part").write_bytes(content)
-            path.with_suffix(".part").rename(path)
+            keep()
 
 
-threading.Thread(target=keep, daemon=True).start()
+threading.Thread(target=keep_again, daemon=True).start()
 runpy.run_path({program!r}, run_name="__main__")
 """
 _MOST = 4

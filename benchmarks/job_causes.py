@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -70,8 +70,8 @@ class Run:
 
     @property
     def injection(self) -> Injection:
-        """The job."""
-        draw = Draw(Random(self.key), self.ranks)
+        """The job, which is the same with and without load."""
+        draw = Draw(Random(replace(self, load=0).key), self.ranks)
         return fault(self.cause, draw) if self.cause in FAULTS else CAUSES[self.cause].make(draw)
 
 
@@ -99,8 +99,8 @@ def torchrun(run: Run, folder: Path) -> list[str]:
 
 
 def bounded(command: Sequence[str], seconds: float = END_SECONDS) -> Finished:
-    """A command, ended with all its processes after the time."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    """A command, ended with all its processes after the time; what it prints is not wrapped."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "1000"}
     return run_bounded(command, timeout_seconds=seconds, env=environment)
 
 
@@ -110,7 +110,7 @@ def watched(run: Run, folder: Path) -> Row:
     Raises:
         RuntimeError: a job that has no fault failed, or nothing is known of it.
     """
-    watch = [sys.executable, "-m", "torchscale", "watch"]
+    watch = [sys.executable, "-m", "torchscale", "watch", "--keep-events"]
     options = ["--no-live", "--stall", STALL] if run.cause in FAULTS else ["--no-live"]
     job = folder / "job"
     done = bounded([*watch, *options, "-o", str(job), "--", *torchrun(run, folder)])
@@ -122,7 +122,8 @@ def watched(run: Run, folder: Path) -> Row:
     if done.returncode != 0 or not report.exists():
         raise RuntimeError(f"{run.key}: {done.returncode} {done.stderr[-2000:]}")
     content: dict[str, Any] = json.loads(report.read_text())
-    return {"step_seconds": content["step_seconds"], **judged(content, answer)}
+    kept = {name: content[name] for name in ("step_seconds", "steps", "findings")}
+    return {"report": kept, **judged(kept, answer)}
 
 
 def first_line(shown: str) -> str:
@@ -144,9 +145,9 @@ def busy_processes(count: int) -> Iterator[None]:
 
 def done_before(path: Path | None) -> dict[str, Row]:
     """Runs that a file holds, by key; what was cut off at its end is made again."""
+    found: dict[str, Row] = {}
     if path is None or not path.exists():
-        return {}
-    found = {}
+        return found
     for line in path.read_text().splitlines():
         with contextlib.suppress(json.JSONDecodeError):
             row = json.loads(line)
@@ -160,7 +161,7 @@ def campaign(options: argparse.Namespace) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as name, busy_processes(options.load):
         for number, run in enumerate(runs(options)):
-            row = before.get(run.key)
+            row = _again(run, before.get(_key(run, options)))
             if row is None:
                 folder = Path(name) / str(number)
                 row = _one(run, folder, options)
@@ -170,9 +171,23 @@ def campaign(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
+def _key(run: Run, options: argparse.Namespace) -> str:
+    return f"{run.key}/peer" if options.peer else run.key
+
+
+def _again(run: Run, row: Row | None) -> Row | None:
+    """A run that was made before, judged as runs are judged now; ``None`` where the job has become
+    another one, or gave no answer."""
+    if row is None or row["arguments"] != list(run.injection.arguments) or "problem" in row:
+        return None
+    answer = run.injection.answer
+    if "first line" in row["right"]:
+        return {**row, "right": {"first line": says(row["said"][0], answer)}}
+    return {**row, **judged(row["report"], answer)} if "report" in row else row
+
+
 def _one(run: Run, folder: Path, options: argparse.Namespace) -> Row:
-    base = {"key": run.key, **asdict(run), "arguments": run.injection.arguments}
-    base |= {"answer": asdict(run.injection.answer)}
+    base = {"key": _key(run, options), **asdict(run), "arguments": run.injection.arguments}
     try:
         if options.peer:
             peers = peer_says(options.peer, torchrun(run, folder), folder, run.cause in FAULTS)

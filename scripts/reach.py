@@ -26,11 +26,11 @@ from pathlib import Path
 CEILINGS: Mapping[str, int] = {
     "profile": 24_000,
     "compare": 20_000,
-    "bisect": 22_500,
-    "validate": 22_000,
-    "benchmark": 21_300,
+    "bisect": 22_900,
+    "validate": 22_100,
+    "benchmark": 21_650,
     "measure": 21_500,
-    "watch": 19_700,
+    "watch": 22_100,
     "export": 18_000,
     "report": 18_000,
     "history": 17_500,
@@ -42,7 +42,7 @@ CEILINGS: Mapping[str, int] = {
     "init": 5_500,
     "docs": 4_500,
     "feature trace": 10_300,
-    "feature watch": 10_900,
+    "feature watch": 12_800,
     "feature validate": 7_000,
     "feature compare": 6_000,
     "feature decide": 4_000,
@@ -52,8 +52,8 @@ CEILINGS: Mapping[str, int] = {
     "feature machine": 3_800,
     "feature export": 1_300,
     "feature pytest": 500,
-    "core": 33_500,
-    "package": 84_800,
+    "core": 33_900,
+    "package": 87_000,
 }
 """Command, feature, ``core`` or ``package`` → the most code lines: 1 to 5 % above what they are, so
 that an import that brings in another part of the package is noticed. Who needs more says why in

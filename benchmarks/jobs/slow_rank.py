@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from training import (
+    MICRO_BATCHES,
     Network,
     arguments,
     is_chosen,
@@ -130,6 +131,8 @@ def main() -> None:
         LATE.place, LATE.seconds, LATE.shape = options.place, options.extra_ms / 1e3, options.shape
         LATE.burns, LATE.every, LATE.first = options.burn, options.every, options.first
         LATE.steps = options.steps
+        if options.strategy == "pipeline" and options.place in ("forward", "backward"):
+            LATE.seconds /= MICRO_BATCHES
     seconds = row_seconds(options)
     job = make_job(options.strategy, lambda layers: Routed(layers, row_seconds=seconds))
     batches = random_batches()

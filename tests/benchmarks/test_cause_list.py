@@ -67,12 +67,17 @@ def test_a_first_line_needs_the_rank_and_the_reason(line: str, right: bool) -> N
     assert says(line, Answer((), 1, words="ValueError")) is right
 
 
+def test_no_fault_has_the_name_of_a_cause() -> None:
+    assert not set(FAULTS) & set(CAUSES)
+
+
 def test_every_fault_can_be_drawn() -> None:
     for name in FAULTS:
         assert fault(name, DRAWS[0]).answer.words
 
 
 @pytest.mark.campaign
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["forward", "raise"])
 def test_the_runner_keeps_a_run_and_does_not_make_it_again(name: str, tmp_path: Path) -> None:
     kept = tmp_path / "rows.jsonl"

@@ -24,7 +24,7 @@ STRATEGY
 optimizer = torch.optim.AdamW(model.parameters())
 for step in range(steps):
     if rank == 1:
-        time.sleep(EXTRA)
+        EXTRA
     model(torch.ones(8, 64)).sum().backward()
     GRADIENTS
     optimizer.step()
@@ -68,7 +68,9 @@ def _watch(
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     wrap, gradients = STRATEGIES[strategy]
     program = PROGRAM.replace("STRATEGY", wrap).replace("GRADIENTS", gradients or "pass")
-    program = program.replace("EXTRA", str(extra)).replace("HANG", hang)
+    program = program.replace("EXTRA", f"time.sleep({extra})" if extra else "pass").replace(
+        "HANG", hang
+    )
     (directory / "train.py").write_text(recorders + program)
     command = ["-m", "torchscale", "watch", "--output-dir", "job", *options, "--", sys.executable]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -82,6 +84,25 @@ def _watch(
         timeout=BOUND_SECONDS,
     )
     return done, json.loads((directory / "job" / "watch.json").read_text())
+
+
+def test_a_straggler_fails_the_command_where_that_is_asked_for(tmp_path: Path) -> None:
+    """The same program without the cause passes, but where the machine makes a straggler of a rank; of
+    a job that is over other kinds can be asked."""
+    for name, extra in (("slow", 0.006), ("sound", 0.0)):
+        (tmp_path / name).mkdir()
+        options = ("--json", "--fail-on", "straggler,hang")
+        done, report = _watch(tmp_path / name, "ddp", *options, extra=extra)
+        found = [item["finding"] for item in report["findings"]]
+        sure = [one for one in found if one["confidence"] != "low"]
+        is_slow = any(one["kind"] == "straggler" for one in sure)
+        assert is_slow or name == "sound"
+        assert done.returncode == int(is_slow), done.stderr
+        assert ("Failed by --fail-on: straggler: rank " in done.stderr) is is_slow
+        assert report["exit_code"] == 0, "the program itself has not failed"
+        assert json.loads(done.stdout[done.stdout.index("{") :])["steps"] == report["steps"]
+    again = ("-m", "torchscale", "watch", "slow/job", "--fail-on", "input_pipeline")
+    assert subprocess.run([sys.executable, *again], cwd=tmp_path, check=False).returncode == 0
 
 
 HANGS = """

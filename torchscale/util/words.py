@@ -67,6 +67,11 @@ def listed(items: Sequence[str]) -> str:
     return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
+def within_sentence(title: str) -> str:
+    """``Idle GPUs`` → ``idle GPUs``."""
+    return f"{title[:1].lower()}{title[1:]}"
+
+
 def sentence(text: str) -> str:
     """``raise the batch size`` → ``Raise the batch size.``"""
     return f"{text[:1].upper()}{text[1:]}."

@@ -13,6 +13,7 @@ from time import time as wall_clock
 
 import torch
 
+from torchscale.catalog.failure_signs import OUT_OF_MEMORY, PEER_LOST, says_any
 from torchscale.schema.launch.failure import FailureKind, RankFailure
 from torchscale.util.units import format_bytes
 
@@ -21,26 +22,6 @@ _MESSAGE_CHARACTERS = 2000
 record."""
 _TRACEBACK_CHARACTERS = 6000
 """About 60 lines: the innermost frames, which name the cause."""
-# All in lower case: messages are lowered before they are compared.
-_OUT_OF_MEMORY = (
-    "can't allocate memory",
-    "cannot allocate memory",
-    "not enough memory",
-    "out of memory",
-    "_status_alloc_failed",
-)
-_PEER_LOST = (
-    "connection closed by peer",
-    "connection closed by remote peer",
-    "connection reset by peer",
-    "connection was likely closed",
-    "connection refused",
-    "broken pipe",
-    "socket timeout",
-    "remote process exited",
-    "ncclremoteerror",
-    "nccl communicator was aborted",
-)
 _NO_SPACE = ("no space left on device", "shared memory", "bus error", "dataloader worker")
 _LITTLE_BYTES = 128 * 2**20
 """Above the 64 MiB that container runtimes give /dev/shm unless told otherwise; what a failed
@@ -85,15 +66,11 @@ def _little_space(error: BaseException) -> str:
 
 
 def _kind(error: BaseException, text: str) -> FailureKind:
-    text = text.lower()
     if isinstance(error, SystemExit):
         return FailureKind.LEFT_EARLY
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
-        sign in text for sign in _OUT_OF_MEMORY
-    ):
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or says_any(text, OUT_OF_MEMORY):
         return FailureKind.OOM
-    if isinstance(error, torch.distributed.DistError | RuntimeError) and any(
-        sign in text for sign in _PEER_LOST
-    ):
+    is_of_torch = isinstance(error, torch.distributed.DistError | RuntimeError)
+    if is_of_torch and says_any(text, PEER_LOST):
         return FailureKind.PEER_LOST
     return FailureKind.ERROR

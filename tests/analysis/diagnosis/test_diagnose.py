@@ -11,6 +11,7 @@ import pytest
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import (
+    DeviceUse,
     FetchedMemory,
     LengthLoad,
     LinkProbe,
@@ -61,6 +62,7 @@ def quiet(ranks: int = 4, **changes: Any) -> Signals:
         throttled=((),) * ranks,
         allocation_retries=0,
         page_faults=0.0,
+        device_use=DeviceUse((0.97,) * ranks, 30),
     )
     assert signals.compute is not None
     steps = np.full(BATCHES, signals.steps / BATCHES)

@@ -3,12 +3,14 @@ decomposition."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.analysis.training.test_signals import record
 from tests.factories import summarize_cell, training_result
-from torchscale.analysis.diagnosis.signals import Pauses, Signals
+from torchscale.analysis.diagnosis.signals import DeviceUse, Pauses, SignalOrigin, Signals
 from torchscale.analysis.training.decomposition import step_parts
 from torchscale.analysis.training.pooling import pool_signals
 from torchscale.analysis.training.signals import launch_signals
@@ -93,6 +95,16 @@ def test_counts_add_up_and_reasons_are_those_of_any_launch() -> None:
     assert pooled.pauses.collection_seconds_per_step == pytest.approx(0.001)
     assert pooled.throttled == (("heat", "power"), ())
     assert pooled.allocation_retries == 2
+
+
+def test_readings_of_devices_add_up() -> None:
+    first = Signals(SignalOrigin.LAUNCH, (0, 1), 0.1, 100, device_use=DeviceUse((0.2, 0.4), 10))
+    second = replace(first, device_use=DeviceUse((0.4, 0.8), 30))
+    use = pool_signals([first, second], 0.1).device_use
+    assert use is not None
+    assert use.busy == pytest.approx((0.3, 0.6))
+    assert use.readings == 40
+    assert pool_signals([first, replace(first, device_use=None)], 0.1).device_use is None
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

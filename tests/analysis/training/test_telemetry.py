@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from tests.factories import cells, launch_record, rank_record
+from torchscale.analysis.diagnosis.signals import DeviceUse
 from torchscale.analysis.training.flags import Flag, launch_flags
-from torchscale.analysis.training.telemetry import digest_telemetry, joules
+from torchscale.analysis.training.telemetry import device_use, digest_telemetry, joules
+from torchscale.schema.launch.rank import RankRecord
 from torchscale.schema.launch.telemetry import GpuReading, GpuUse, Reading, Telemetry
 from torchscale.schema.node.environment import DeviceInfo
 
@@ -86,6 +88,29 @@ def test_energy_is_that_of_all_nodes_or_unknown() -> None:
     assert joules([node(100.0), node(250.0)]) == pytest.approx(350)
     assert joules([node(100.0), None]) is None
     assert joules([node(100.0), node(None)]) is None
+
+
+def test_the_use_of_each_ranks_device_is_found_by_its_uuid() -> None:
+    """Torch gives UUIDs without the prefix of the driver's; ranks may share a device, and be on
+    several machines."""
+    cell = cells(gpu_counts=[3])[0]
+
+    def rank(number: int, uuid: str | None) -> RankRecord:
+        device = DeviceInfo(kind="cuda", index=0, name="a GPU", uuid=uuid)
+        return rank_record(cell, number, device=device)
+
+    def machine(readings: int, **busy: float | None) -> Telemetry:
+        gpus = tuple(GpuUse(uuid=f"GPU-{name}", busy=share) for name, share in busy.items())
+        return Telemetry(seconds=10.0, readings=readings, gpus=gpus)
+
+    machines = [machine(9, a=0.3, b=0.9), machine(7, c=0.5)]
+    ranks = [rank(0, "c"), rank(1, "a"), rank(2, "a")]
+    assert device_use(machines, ranks) == DeviceUse((0.5, 0.3, 0.3), 7)
+    for unknown in ("d", None):
+        assert device_use(machines, [*ranks, rank(3, unknown)]) is None
+    assert device_use([machine(9, a=None)], [rank(0, "a")]) is None
+    assert device_use([None, machines[1]], ranks) is None
+    assert device_use([None], []) is None
 
 
 def test_no_gpu_that_should_be_there_is_said_and_no_reading_is_none() -> None:

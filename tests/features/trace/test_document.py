@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -38,6 +39,23 @@ def test_one_recording_is_a_report_of_its_own() -> None:
     assert "torchscale docs profile" in text
     assert render_html(document).count("<h2") == 3
     assert render_pdf(document).startswith(b"%PDF")
+
+
+def test_what_was_not_judged_is_a_line_and_its_reasons_are_folded() -> None:
+    analysis = analyze_trace(training([0.0, 100.0]))
+    assert analysis.abstentions
+    document = profile_document(analysis, "mine")
+    page = render_html(document)
+    (line,) = re.findall(r"Not judged: [^<]*", page)
+    assert "(not measured)" in line
+    folded = page[page.index("What was not judged, and why") :]
+    for item in analysis.abstentions:
+        assert item.kind.label in folded
+    console = Console(file=io.StringIO(), width=2_000)
+    print_analysis(analysis, console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert shown.count("Not judged: ") == 1
+    assert "Rules without a judgement" not in shown
 
 
 def test_predictions_are_a_table_with_the_error_of_their_replay() -> None:

@@ -11,10 +11,12 @@ from tests.features.watch.analysis.jobs import START_NS, job
 from tests.features.watch.job.folders import write_job, write_start
 from torchscale.features.watch.document import job_name, watched_document, watched_figures
 from torchscale.features.watch.job.job import WatchedJob
+from torchscale.report.document import Paragraph
 from torchscale.report.figures.figure import ExportedRun
 from torchscale.report.figures.prometheus import render
 from torchscale.report.formats.html import render_html
 from torchscale.report.table import Table
+from torchscale.schema.watch.failure import FailureCause, JobFailure
 from torchscale.schema.watch.report import WatchReport
 
 _STARTED = START_NS * 1e-9 - 4.0
@@ -107,3 +109,15 @@ def test_a_slow_start_is_about_the_start_and_costs_no_share_of_a_step(tmp_path: 
         "first step",
         "all",
     ]
+
+
+def test_why_a_job_failed_is_the_first_sentence(late: WatchReport) -> None:
+    failure = JobFailure(
+        cause=FailureCause.SIGNAL, summary="rank 1 was ended by SIGKILL", evidence=("a line",)
+    )
+    document = watched_document(late.model_copy(update={"failure": failure, "exit_code": 1}))
+
+    assert document.verdict[0].startswith("Failed after ")
+    assert document.verdict[0].endswith("rank 1 was ended by SIGKILL.")
+    texts = [block.text for block in document.sections[0].blocks if isinstance(block, Paragraph)]
+    assert "a line." in texts

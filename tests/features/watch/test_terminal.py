@@ -15,6 +15,7 @@ from tests.features.watch.job.folders import write_job, write_start
 from torchscale.features.watch.analysis.goodput import with_price
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.terminal import print_watch
+from torchscale.schema.watch.failure import FailureCause, JobFailure
 from torchscale.schema.watch.report import JobTime, WatchReport
 
 
@@ -67,6 +68,9 @@ def test_a_sound_job_has_no_bottleneck_of_a_rank(tmp_path: Path) -> None:
     text = _text(_report(write_job(tmp_path, job(2, 400, transfer=0.1))))
 
     assert "No bottleneck found." in text
+    assert text.count("Not judged: ") == 1
+    for of_devices in ("throttling", "copy-bound", "idle GPUs"):
+        assert of_devices not in text, "its ranks run on CPUs"
 
 
 def test_hours_shares_and_money_of_each_part() -> None:
@@ -132,3 +136,17 @@ def test_a_rank_that_the_others_wait_for_as_the_job_starts_is_told_without_a_sha
 def test_a_short_start_that_is_alike_on_all_ranks_has_no_table(tmp_path: Path) -> None:
     write_job(tmp_path, job(2, 60))
     assert "Start-up by rank" not in _text(_report(tmp_path))
+
+
+def test_why_a_job_failed_comes_before_what_limits_it(tmp_path: Path) -> None:
+    slow = lambda rank, step: 4.0 * (rank == 1)  # noqa: E731 - a cause, as in other tests
+    report = _report(write_job(tmp_path, job(2, 400, slow)))
+    failure = JobFailure(
+        cause=FailureCause.EXCEPTION, summary="rank 1 raised ValueError: no", evidence=("then",)
+    )
+    lines = _text(report.model_copy(update={"failure": failure, "exit_code": 1})).splitlines()
+
+    assert lines[0] == "Failed after 401 steps (exit code 1): rank 1 raised ValueError: no"
+    assert lines[1].strip() == "then"
+    assert lines[2].startswith("401 steps on 2 ranks in")
+    assert lines[3].startswith("Found")

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from torchscale.features.watch.text import format_dollars, headline, time_rows
-from torchscale.schema.watch.report import JobTime, WatchReport
+from torchscale.features.watch.text import (
+    current_finding,
+    format_dollars,
+    headline,
+    status_line,
+    time_rows,
+)
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
+from torchscale.schema.watch.failure import FailureCause, JobFailure
+from torchscale.schema.watch.rank import ProgramLine
+from torchscale.schema.watch.report import JobTime, WatchFinding, WatchReport
 
 REPORT = WatchReport(
     tool_version="1",
@@ -33,6 +42,44 @@ REPORT = WatchReport(
 )
 def test_money(amount: float, text: str) -> None:
     assert format_dollars(amount) == text
+
+
+SLOW = Finding(
+    kind=FindingKind.STRAGGLER,
+    rank=1,
+    cost_percent=59.4,
+    cost_seconds=0.1,
+    confidence=Confidence.HIGH,
+    summary="rank 1 is slow",
+    advice="look",
+)
+LINE = ProgramLine(file="/home/me/train.py", line=88, function="main", called="", samples=60)
+
+
+def _with(*items: WatchFinding) -> WatchReport:
+    return REPORT.model_copy(update={"findings": items})
+
+
+def test_a_job_that_runs_is_a_line() -> None:
+    report = _with(WatchFinding(finding=SLOW, lines=((LINE, 0.1),)))
+    report = report.model_copy(update={"steps": 12_400})
+    assert status_line(report, 0.0231) == (
+        "torchscale: step 12,400 · 23.1 ms a step · goodput 50.0 % · straggler: rank 1, "
+        "train.py:88 (59 %)"
+    )
+    young = REPORT.model_copy(update={"step_seconds": None})
+    assert status_line(young, None) == "torchscale: step 100 · goodput 50.0 %", "no verdict so far"
+    assert status_line(REPORT, 0.2).endswith("goodput 50.0 % · no bottleneck found")
+
+
+def test_what_has_passed_and_the_start_are_no_limits_of_now() -> None:
+    pauses = SLOW.model_copy(update={"kind": FindingKind.PAUSES, "rank": None, "cost_percent": 4.0})
+    over, goes_on = WatchFinding(finding=SLOW, last_step=90), WatchFinding(finding=pauses)
+    assert current_finding(_with(over, goes_on)) == "pauses (4 %)"
+    start = SLOW.model_copy(update={"kind": FindingKind.SLOW_START})
+    assert current_finding(_with(over, WatchFinding(finding=start))) == "no bottleneck found"
+    doubted = pauses.model_copy(update={"confidence": Confidence.LOW})
+    assert current_finding(_with(WatchFinding(finding=doubted))) == "pauses (4 %, low confidence)"
 
 
 def test_the_headline_has_goodput_and_its_bound() -> None:
@@ -65,3 +112,20 @@ def test_repeated_steps_that_are_not_known_have_no_number() -> None:
 
     assert [row[0] for row in rows[:2]] == ["steps", "recomputed steps"]
     assert rows[1] == ("recomputed steps", "not known", "")
+
+
+@pytest.mark.parametrize(
+    ("steps", "code", "cause", "expected"),
+    [
+        (1_240, 1, FailureCause.EXCEPTION, "Failed after 1,240 steps (exit code 1): why"),
+        (0, 1, FailureCause.EXCEPTION, "Failed before its first step (exit code 1): why"),
+        (1, None, FailureCause.SIGNAL, "Failed after 1 step: why"),
+        (1_240, 1, FailureCause.INTERRUPTED, "Ended after 1,240 steps: why"),
+    ],
+)
+def test_the_headline_of_a_job_that_failed_says_why(
+    steps: int, code: int | None, cause: FailureCause, expected: str
+) -> None:
+    failure = JobFailure(cause=cause, summary="why")
+    failed = REPORT.model_copy(update={"steps": steps, "exit_code": code, "failure": failure})
+    assert headline(failed) == expected

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from torchscale.worker.watch import clock, facts
+from torchscale.worker.watch import clock, ends, facts
 from torchscale.worker.watch.files import claim
 
 
@@ -17,7 +17,7 @@ def test_all_ranks_of_an_attempt_have_its_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    monkeypatch.setenv(facts.FIRST_ATTEMPT, "3")
+    monkeypatch.setenv(ends.FIRST_ATTEMPT, "3")
 
     assert claim(tmp_path, 0, facts.attempt()).name == "0.4"
     assert claim(tmp_path, 7, facts.attempt()).name == "7.4"
@@ -44,7 +44,7 @@ def test_a_process_that_a_rank_starts_belongs_to_it(monkeypatch: pytest.MonkeyPa
         ("1:2:8", False),
         ("1:3:1", False),  # it trained alone before it started the ranks
     ):
-        monkeypatch.setenv(facts.RANK_VARIABLE, noted)
+        monkeypatch.setenv(ends.RANK_VARIABLE, noted)
         assert facts.belongs_to_a_rank() is belongs
 
 

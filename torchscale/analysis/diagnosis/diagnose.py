@@ -21,6 +21,7 @@ from torchscale.analysis.diagnosis.rules_device import (
     throttling,
 )
 from torchscale.analysis.diagnosis.rules_experts import slow_experts, uneven_experts
+from torchscale.analysis.diagnosis.rules_idle import idle_device
 from torchscale.analysis.diagnosis.rules_nodes import straggling_node
 from torchscale.analysis.diagnosis.rules_pauses import pauses
 from torchscale.analysis.diagnosis.rules_periods import periodic_straggler, periodic_work
@@ -101,6 +102,7 @@ _RULES = (
     throttling,
     memory_pressure,
     memory_returned,
+    idle_device,
 )
 """Rules in this order: a rule sees the findings of those before it, so that no cost is counted
 twice."""

@@ -22,6 +22,7 @@ from typing import Generic, TypeVar, overload
 from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
     CopyUse,
+    DeviceUse,
     ExpertLoad,
     FetchedMemory,
     LengthLoad,
@@ -191,6 +192,12 @@ def in_host_memory(signals: Signals) -> bool:
     return not signals.on_device and signals.origin is SignalOrigin.LAUNCH
 
 
+def is_read(signals: Signals) -> bool:
+    """Whether there are devices of which only their driver says how busy they are; a recording has
+    every kernel."""
+    return signals.on_device and signals.origin is not SignalOrigin.TRACE
+
+
 def _exposed_quantiles(signals: Signals) -> tuple[float, float] | None:
     if signals.exposed_p50 is None or signals.exposed_p95 is None:
         return None
@@ -268,4 +275,7 @@ LENGTHS: RuleInput[LengthLoad] = RuleInput(
 )
 FETCHED_MEMORY: RuleInput[FetchedMemory] = RuleInput(
     "minor page faults", lambda it, _: it.fetched_memory
+)
+DEVICE_USE: RuleInput[DeviceUse] = RuleInput(
+    "how busy each rank's device is", lambda it, _: it.device_use
 )

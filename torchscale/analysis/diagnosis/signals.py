@@ -138,6 +138,19 @@ class FetchedMemory:
 
 
 @dataclass(frozen=True)
+class DeviceUse:
+    """How busy the ranks' devices were, as their driver says.
+
+    Attributes:
+        busy: Share of the time in which each rank's device ran a kernel, mean over readings.
+        readings: Number of readings of each device.
+    """
+
+    busy: tuple[float, ...]
+    readings: int
+
+
+@dataclass(frozen=True)
 class MicroBatchLengths:
     """How long the micro-batches of a pipeline's steps compute beside each other.
 
@@ -276,6 +289,7 @@ class Signals:
         page_faults: Pages read back from disk per step, for the rank with most.
         fetched_memory: Memory fetched anew in each step: on CPUs alone, where the host's memory
             holds the tensors.
+        device_use: How busy the ranks' devices were.
         on_device: Whether the work runs on a device beside the host.
         experts: What the experts on each rank compute; ``None`` where experts are not spread over
             ranks. ``compute`` and ``windows`` are then as if the experts of all ranks took as long.
@@ -330,6 +344,7 @@ class Signals:
     allocation_retries: int | None = None
     page_faults: float | None = None
     fetched_memory: FetchedMemory | None = None
+    device_use: DeviceUse | None = None
     on_device: bool = True
     staged: bool = False
     stages: tuple[tuple[int, ...], ...] | None = None

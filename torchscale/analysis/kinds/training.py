@@ -21,7 +21,7 @@ from torchscale.analysis.training.pooling import pool_signals
 from torchscale.analysis.training.signals import launch_signals
 from torchscale.analysis.training.step_parts import step_parts
 from torchscale.analysis.training.summary import TrainingSummary
-from torchscale.analysis.training.telemetry import joules
+from torchscale.analysis.training.telemetry import device_use, joules
 from torchscale.analysis.training.throughput import (
     samples_per_second,
     step_samples,
@@ -71,7 +71,7 @@ def summarize(
     if not state.has_figures:
         return summary
     flags = sorted({Flag(name) for launch in summary.facts.launches for name in launch.flags or ()})
-    by_launch = [launch_signals(result, cell) for result in results]
+    by_launch = [_signals(record, cell) for record in launches]
     pooled = _pooled(by_launch, step_seconds(results))
     return replace(
         summary,
@@ -80,6 +80,15 @@ def summarize(
         flags=tuple(flags),
         diagnosis=diagnose_cell(by_launch, pooled, results[0].ranks, flags),
     )
+
+
+def _signals(record: LaunchRecord, cell: TrainingCell) -> Signals | None:
+    """Of its ranks, with what was read beside them."""
+    result = payload(record, TrainingResult)
+    signals = launch_signals(result, cell)
+    if signals is None:
+        return None
+    return replace(signals, device_use=device_use(record.machine_telemetry, result.ranks))
 
 
 def _with_parts(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.signals import (
+    DeviceUse,
     ExpertLoad,
     FetchedMemory,
     LengthLoad,
@@ -93,6 +94,7 @@ def pool_signals(launches: Sequence[Signals], step_seconds: float) -> Signals:
         allocation_retries=_total([launch.allocation_retries for launch in launches]),
         page_faults=_most([launch.page_faults for launch in launches]),
         fetched_memory=_fetched_memory([launch.fetched_memory for launch in launches], scales),
+        device_use=_device_use([launch.device_use for launch in launches]),
         on_device=first.on_device,
         split_sequences=first.split_sequences,
         staged=any(launch.staged for launch in launches),
@@ -263,6 +265,15 @@ def _fetched_memory(
         for item, scale in zip(known, scales, strict=True)
     ]
     return sorted(scaled, key=lambda item: item.seconds_per_step)[(len(scaled) - 1) // 2]
+
+
+def _device_use(items: Sequence[DeviceUse | None]) -> DeviceUse | None:
+    """Means over launches, and all readings."""
+    known = complete(items)
+    if known is None:
+        return None
+    by_rank = zip(*(one.busy for one in known), strict=True)
+    return DeviceUse(tuple(map(statistics.fmean, by_rank)), sum(one.readings for one in known))
 
 
 def _mean(items: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:

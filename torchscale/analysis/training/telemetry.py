@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from torchscale.analysis.diagnosis.signals import DeviceUse
 from torchscale.schema.launch.telemetry import GpuReading, GpuUse, Reading, Telemetry
+from torchscale.schema.node.environment import RankIdentity, bare_uuid
 from torchscale.util.optional import complete, optional
 
 _CLOCK_WENT_BACK = (
@@ -62,6 +64,18 @@ def digest_telemetry(
         gpus=uses,
         problem=problem,
     )
+
+
+def device_use(
+    machines: Sequence[Telemetry | None], ranks: Sequence[RankIdentity]
+) -> DeviceUse | None:
+    """How busy the device of each rank was; ``None`` where one of them was not read."""
+    read = [telemetry for telemetry in machines if telemetry is not None and telemetry.gpus]
+    shares = {bare_uuid(use.uuid): use.busy for telemetry in read for use in telemetry.gpus}
+    busy = complete(shares.get(bare_uuid(rank.device.uuid or "")) for rank in ranks)
+    if not busy:
+        return None
+    return DeviceUse(tuple(busy), min(telemetry.readings for telemetry in read))
 
 
 def joules(machines: Sequence[Telemetry | None]) -> float | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, count
+from pathlib import Path
 
 from torchscale.errors import UsageError
 from torchscale.features.compare.inputs import Side
@@ -69,14 +71,19 @@ def prices_of_sides(prices: Sequence[float], sides: Sequence[Side]) -> Sequence[
 
 
 def with_distinct_names(sides: Sequence[Side]) -> Sequence[Side]:
-    """The sides with names that differ: their own, or else the sources as given, numbered if need
-    be."""
-    names, sources = [side.results.name for side in sides], [side.source for side in sides]
-    if len(set(names)) == len(names):
-        return sides
-    if len(set(sources)) < len(sources):
-        sources = [f"{source} ({number})" for number, source in enumerate(sources, start=1)]
+    """The sides with names that differ: their own, of several runs of one name the sources as given.
+    A run that is given twice is ``demo`` and ``demo (2)``."""
+    runs: dict[str, set[Path]] = {}
+    for side in sides:
+        runs.setdefault(side.results.name, set()).add(Path(side.source).resolve())
+    names: list[str] = []
+    for side in sides:
+        name = side.results.name
+        if len(runs[name]) > 1:
+            name = side.source
+        numbered = (f"{name} ({number})" for number in count(2))
+        names.append(next(one for one in chain([name], numbered) if one not in names))
     return [
-        replace(side, results=side.results.model_copy(update={"name": source}))
-        for side, source in zip(sides, sources, strict=True)
+        replace(side, results=side.results.model_copy(update={"name": name}))
+        for side, name in zip(sides, names, strict=True)
     ]

@@ -12,9 +12,10 @@ from torchscale.report.sections.first_screen.recorded import (
     recorded_statuses,
 )
 from torchscale.report.text.findings import confidence_text, cost_words, finding_title
+from torchscale.report.text.profile import is_of_devices
 from torchscale.report.values import shortened
 from torchscale.schema.profiles.analysis import ProfileAnalysis
-from torchscale.schema.profiles.finding import Diagnosis, Finding
+from torchscale.schema.profiles.finding import Finding
 from torchscale.util.words import plural, sentence
 
 _MAX_CAUSES = 3
@@ -24,7 +25,7 @@ _MAX_CAUSES = 3
 def profile_document(analysis: ProfileAnalysis, name: str) -> Document:
     """The report of a recording outside a benchmark: the user's own training, or a trace file."""
     blocks = [*profile_blocks(analysis, shortened(name)), *operation_tables(analysis)]
-    blocks += abstention_blocks(Diagnosis(abstentions=analysis.abstentions))
+    blocks += abstention_blocks(analysis.abstentions, on_device=is_of_devices(analysis))
     notes = tuple(shortened(note) for note in analysis.notes)
     sections = [Section("Recording", "recording", tuple(blocks))]
     if notes:

@@ -19,7 +19,7 @@ from torchscale.report.profile_blocks import (
 )
 from torchscale.report.table import Column, Table
 from torchscale.report.text.findings import finding_text, not_judged
-from torchscale.report.text.profile import MIN_GAIN_PERCENT, stall_line, what_if_line
+from torchscale.report.text.profile import MIN_GAIN_PERCENT, is_of_devices, stall_line, what_if_line
 from torchscale.report.text.rank_table import shown_ranks
 from torchscale.report.values import TableValue, only_if, optional_value
 from torchscale.schema.profiles.analysis import ProfileAnalysis
@@ -45,8 +45,8 @@ def print_analysis(
     blocks: list[Block] = [*distribution, _with_memory(ranks, analysis)]
     for operations in _TARGETS.get(target, ()):
         blocks += _first_rows(operations(analysis))
-    if analysis.abstentions:
-        blocks.append(Paragraph(not_judged(analysis.abstentions)))
+    left_out = not_judged(analysis.abstentions, on_device=is_of_devices(analysis))
+    blocks += only_if(bool(left_out), Paragraph(left_out))
     sections = (Section("", "recording", tuple(blocks)),)
     print_document(Document(stall_line(analysis), "", verdict, (), sections), console)
 

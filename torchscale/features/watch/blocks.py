@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchscale.features.watch.analysis.startup import differs
-from torchscale.features.watch.text import cost_of_a_step, headline, time_rows
+from torchscale.features.watch.attempts_table import attempts_table
+from torchscale.features.watch.text import cost_of_a_step, headline, steps_line, time_rows
 from torchscale.report.document import Block, Paragraph
 from torchscale.report.table import Column, Table
 from torchscale.report.values import TableValue, shortened
@@ -30,6 +31,9 @@ def watched_blocks(label: str, report: WatchReport) -> list[Block]:
     if report.autopsy is not None:
         text += f" It hung: {report.autopsy.summary}."
     blocks: list[Block] = [Paragraph(shortened(text))]
+    if report.failure is not None:
+        blocks += [Paragraph(shortened(f"{line}.")) for line in report.failure.evidence]
+        blocks.append(Paragraph(f"{steps_line(report)}."))
     blocks += [Paragraph(shortened(f"Note: {note}.")) for note in report.notes]
     if report.findings:
         columns = (
@@ -44,6 +48,9 @@ def watched_blocks(label: str, report: WatchReport) -> list[Block]:
         blocks.append(Table(f"What limits it over time: {label}", columns, rows))
     if report.time.total:
         blocks.append(wall_time_table(f"Where the wall time went: {label}", report))
+    attempts = attempts_table(report)
+    if attempts is not None:
+        blocks.append(attempts)
     startup = startup_table(report)
     if startup is not None:
         blocks.append(startup)

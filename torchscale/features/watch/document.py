@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchscale.features.watch.blocks import watched_blocks
+from torchscale.features.watch.text import headline
 from torchscale.report.document import Document, Section
 from torchscale.report.figures.figure import Figure
 from torchscale.report.table import Column, Table
@@ -28,6 +29,8 @@ def watched_document(report: WatchReport) -> Document:
     """What is known of the job so far."""
     name = job_name(report)
     verdict = [_first_finding(report)]
+    if report.failure is not None:
+        verdict.insert(0, f"{headline(report)}.")
     if report.state is JobState.LOST:
         verdict.insert(0, f"{report.notes[0]}.")
     sections = [Section("Over the job", "watched", tuple(watched_blocks(name, report)))]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
-from torchscale.schema.profiles.finding import Finding, FindingKind
-from torchscale.schema.watch.report import JobTime, WatchReport
+from torchscale.report.text.findings import finding_title
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
+from torchscale.schema.watch.failure import FailureCause, JobFailure
+from torchscale.schema.watch.report import JobTime, WatchFinding, WatchReport
 from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
-from torchscale.util.words import plural
+from torchscale.util.words import plural, within_sentence
 
 _PARTS = {
     "steps": "productive steps",
@@ -27,7 +30,26 @@ _LEAST_SHOWN = 0.5
 
 
 def headline(report: WatchReport) -> str:
-    """``12,400 steps on 4 ranks in 14 min, 23.1 ms a step, goodput 83.1 %``."""
+    """``12,400 steps on 4 ranks in 14 min, 23.1 ms a step, goodput 83.1 %``; of a job that failed why it
+    did: ``Failed after 1,240 steps: rank 3 raised …``."""
+    if report.failure is None:
+        return steps_line(report)
+    return failure_line(report, report.failure)
+
+
+def failure_line(report: WatchReport, failure: JobFailure) -> str:
+    """``Failed after 1,240 steps (exit code 1): rank 3 raised RuntimeError: … at train.py:88``."""
+    when = "before its first step"
+    if report.steps:
+        when = f"after {plural(report.steps, 'step')}"
+    if failure.cause is FailureCause.INTERRUPTED:
+        return f"Ended {when}: {failure.summary}"
+    code = "" if report.exit_code is None else f" (exit code {report.exit_code})"
+    return f"Failed {when}{code}: {failure.summary}"
+
+
+def steps_line(report: WatchReport) -> str:
+    """Steps, ranks, time and goodput."""
     lasted = format_coarse_seconds(report.seconds)
     if not report.steps:
         return f"No step was seen in {lasted}"
@@ -37,6 +59,43 @@ def headline(report: WatchReport) -> str:
     ranks = plural(report.world_size, "rank")
     step = format_seconds(report.step_seconds)
     return f"{report.steps:,} steps on {ranks} in {lasted}, {step} a step, goodput {share}"
+
+
+def status_line(report: WatchReport, step_seconds: float | None) -> str:
+    """``torchscale: step 12,400 · 23.1 ms a step · goodput 83.1 % · straggler: rank 1, train.py:88
+    (59 %)``: how a job goes that runs.
+
+    Args:
+        report: What is known of it.
+        step_seconds: Of its last steps, where that is known.
+    """
+    parts = [f"step {report.steps:,}"]
+    if step_seconds is not None:
+        parts.append(f"{format_seconds(step_seconds)} a step")
+    parts.append(f"goodput {goodput_text(report)}")
+    if found := current_finding(report):
+        parts.append(found)
+    return f"torchscale: {' · '.join(parts)}"
+
+
+def current_finding(report: WatchReport) -> str:
+    """``straggler: rank 1, train.py:88 (59 %)``: the costliest that goes on; empty before there is a
+    verdict."""
+    if report.step_seconds is None:
+        return ""
+    for item in report.findings:
+        share = cost_of_a_step(item.finding, decimals=0)
+        if item.last_step is not None or not share:
+            continue
+        where = "".join(f", {Path(line.file).name}:{line.line}" for line, _ in item.lines[:1])
+        doubt = ", low confidence" if item.finding.confidence is Confidence.LOW else ""
+        return f"{within_sentence(finding_title(item.finding))}{where} ({share}{doubt})"
+    return "no bottleneck found"
+
+
+def span_and_summary(item: WatchFinding) -> str:
+    """``since step 12,400: rank 1 …``."""
+    return f"{item.span}: {item.finding.summary}" if item.span else item.finding.summary
 
 
 def goodput_text(report: WatchReport) -> str:
@@ -97,11 +156,11 @@ def _part(time: JobTime, name: str) -> float:
     return float(getattr(time, name))
 
 
-def cost_of_a_step(finding: Finding) -> str:
+def cost_of_a_step(finding: Finding, decimals: int = 1) -> str:
     """``12.3 %``; empty of a start, which comes once."""
     if finding.kind is FindingKind.SLOW_START:
         return ""
-    return format_percent(finding.cost_percent / 100)
+    return format_percent(finding.cost_percent / 100, decimals)
 
 
 def format_dollars(amount: float) -> str:

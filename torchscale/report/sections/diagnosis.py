@@ -20,7 +20,7 @@ from torchscale.report.text.findings import confidence_text, not_judged
 from torchscale.report.text.labels import cell_label, identity_values
 from torchscale.report.text.run_labels import identity_columns
 from torchscale.report.values import DASH, TableValue, Tone, shortened, text_value
-from torchscale.schema.profiles.finding import Confidence, Diagnosis
+from torchscale.schema.profiles.finding import Abstention, Confidence
 from torchscale.util.units import format_percent, format_seconds
 from torchscale.util.words import by_count, capped, format_range, listed, plural
 
@@ -29,6 +29,7 @@ _CONFIDENCE_TONE = {
     Confidence.MEDIUM: Tone.PLAIN,
     Confidence.LOW: Tone.DIM,
 }
+_LEFT_OUT = "What was not judged, and why"
 _MAX_CELLS = 3
 """Cells that a rule without a judgement names."""
 
@@ -85,11 +86,17 @@ def _clean_text(diagnosed: Sequence[TrainingSummary], groups: Sequence[CauseGrou
     return " ".join(sentences)
 
 
-def abstention_blocks(diagnosis: Diagnosis) -> list[Block]:
-    """The rules that gave no judgement, with reasons; empty where all did."""
-    if not diagnosis.abstentions:
+def abstention_blocks(abstentions: Sequence[Abstention], *, on_device: bool) -> list[Block]:
+    """The rules that gave no judgement in a line, and folded their reasons; empty where all did."""
+    line = not_judged(abstentions, on_device=on_device)
+    if not line:
         return []
-    return [Paragraph(f"{not_judged(diagnosis.abstentions)}.")]
+    columns: tuple[ColumnOf[Abstention], ...] = (
+        ColumnOf("rule", lambda item: item.kind.label),
+        ColumnOf("why not", lambda item: shortened(item.reason), prose=True),
+    )
+    reasons = table_of("Rules without a judgement", columns, list(abstentions))
+    return [Paragraph(shortened(f"{line}.")), Details(_LEFT_OUT, (reasons,))]
 
 
 def _causes_table(summary: RunSummary, groups: Sequence[CauseGroup]) -> Table:
@@ -164,7 +171,7 @@ def _limits(summary: RunSummary, diagnosed: Sequence[TrainingSummary]) -> list[B
             )
         )
     if blocks:
-        return [Details("What was not judged, and why", tuple(blocks))]
+        return [Details(_LEFT_OUT, tuple(blocks))]
     return []
 
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
-from torchscale.schema.profiles.finding import Abstention, CostBasis, Finding
+from torchscale.schema.profiles.finding import Abstention, CostBasis, Finding, FindingKind
 from torchscale.util.units import format_percent
-from torchscale.util.words import in_brackets
+from torchscale.util.words import in_brackets, within_sentence
+
+_REASON = 90
+"""Characters of a reason in the line of what was not judged."""
+_OF_DEVICES = (
+    FindingKind.HOST_SYNC,
+    FindingKind.PAGEABLE_COPIES,
+    FindingKind.COPY_BOUND,
+    FindingKind.THROTTLING,
+    FindingKind.IDLE_DEVICE,
+)
+"""What a job on CPUs cannot have."""
 
 
 def finding_text(finding: Finding) -> str:
@@ -40,11 +52,21 @@ def confidence_text(finding: Finding) -> str:
     return finding.confidence.value + in_brackets(", ".join(finding.doubts))
 
 
-def not_judged(abstentions: Sequence[Abstention]) -> str:
-    """``Not judged: straggler, load imbalance (one of 4 ranks is here); …``."""
+def not_judged(abstentions: Sequence[Abstention], *, on_device: bool) -> str:
+    """``Not judged: host-bound, throttling (not measured); straggler (one of 4 ranks is here)``:
+    a line, with the beginning of each reason. Empty without any.
+
+    Args:
+        abstentions: Their whole reasons are in the JSON and in the report.
+        on_device: Whether the job runs on devices; of one that does not, kinds of devices are left
+            out.
+    """
     kinds: dict[str, list[str]] = {}
     for item in abstentions:
-        kinds.setdefault(item.reason, []).append(item.kind.label.lower())
-    return "Not judged: " + "; ".join(
-        f"{', '.join(names)} ({reason})" for reason, names in kinds.items()
-    )
+        if on_device or item.kind not in _OF_DEVICES:
+            beginning = textwrap.shorten(item.reason.partition(": ")[0], _REASON, placeholder=" …")
+            kinds.setdefault(beginning, []).append(within_sentence(item.kind.label))
+    if not kinds:
+        return ""
+    groups = (f"{', '.join(dict.fromkeys(names))} ({why})" for why, names in kinds.items())
+    return f"Not judged: {'; '.join(groups)}"

@@ -46,6 +46,11 @@ def shown_predictions(what_if: WhatIf) -> tuple[WhatIfRow, ...]:
     return tuple(row for row in what_if.rows if row.gain_percent >= MIN_GAIN_PERCENT)
 
 
+def is_of_devices(analysis: ProfileAnalysis) -> bool:
+    """Whether it is of devices, which copy, and not of CPUs."""
+    return any(rank.copy_seconds is not None for rank in analysis.per_rank)
+
+
 def stall_line(analysis: ProfileAnalysis) -> str:
     """``Sync stall time: 15.0 % of step time (4 ranks, 212 steps)``."""
     scope = _scope(analysis)

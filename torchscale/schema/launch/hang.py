@@ -139,6 +139,8 @@ class HangCause(str, Enum):
     """The process of a rank has ended."""
     RANK_STOPPED = "rank_stopped"
     """The process of a rank is stopped by a signal or a debugger."""
+    NODE_MISSING = "node_missing"
+    """torchrun waits for those of other nodes, and has started no rank."""
     LOADER = "loader"
     """A rank waits for its data."""
     TEARDOWN = "teardown"

@@ -70,6 +70,8 @@ class FindingKind(str, Enum):
     """Memory ran short: allocations were retried, or pages came back from disk."""
     MEMORY_RETURNED = "memory_returned"
     """The host's allocator returns memory to the kernel in every step and fetches it again."""
+    IDLE_DEVICE = "idle_device"
+    """The devices run nothing for most of the time, and no other finding explains it."""
 
     @property
     def label(self) -> str:
@@ -106,6 +108,7 @@ _TITLES = {
     FindingKind.THROTTLING: "Throttling",
     FindingKind.MEMORY_PRESSURE: "Memory pressure",
     FindingKind.MEMORY_RETURNED: "Memory returned every step",
+    FindingKind.IDLE_DEVICE: "Idle GPUs",
 }
 
 

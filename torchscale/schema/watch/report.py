@@ -22,6 +22,7 @@ from torchscale.schema.base import (
 )
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.profiles.finding import Abstention, Finding
+from torchscale.schema.watch.failure import JobFailure
 from torchscale.schema.watch.rank import ProgramLine, RankNumber, WorldSize
 from torchscale.schema.watch.start import RankStart
 from torchscale.util.units import parse_moment
@@ -164,6 +165,9 @@ class WatchedAttempt(Frozen):
         repeated_steps: Steps that an earlier attempt had done; ``None`` where not known.
         origin: From where it went on, or why that is not known.
         time: Where its time went.
+        failure: Why it ended, where it failed.
+        lost_seconds: What its end cost: until the next one began, its start, and its steps that
+            repeat others; ``None`` of the last one.
     """
 
     number: RankNumber
@@ -176,6 +180,8 @@ class WatchedAttempt(Frozen):
     repeated_steps: Count | None = 0
     origin: str = ""
     time: JobTime = JobTime()
+    failure: JobFailure | None = None
+    lost_seconds: NotNegative | None = None
 
 
 class JobCost(Frozen):
@@ -235,6 +241,7 @@ class WatchReport(Frozen):
         collector_share: Share of the steps that the collector took in the main threads.
         notes: What could not be seen, a line each.
         autopsy: Why the job made no progress, when it last did not.
+        failure: Why it failed; ``None`` while it runs, and of one that has not.
     """
 
     schema_version: Count = SCHEMA_VERSION
@@ -269,6 +276,7 @@ class WatchReport(Frozen):
     collector_share: NotNegative = 0.0
     notes: tuple[str, ...] = ()
     autopsy: Autopsy | None = None
+    failure: JobFailure | None = None
 
     @property
     def written_at(self) -> str:

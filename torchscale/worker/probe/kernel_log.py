@@ -11,6 +11,7 @@ from time import monotonic
 
 from torchscale.schema.node.probe import DriverMessage, KernelLogFacts
 
+KMSG = Path("/dev/kmsg")
 _LONGEST_RECORD = 8192
 """Of /dev/kmsg: a smaller buffer is refused with EINVAL."""
 _MOST_RECORDS = 500_000
@@ -27,12 +28,12 @@ _DATA = "Data {"
 """Begins the lines of registers that follow the message of an SXid."""
 
 
-def kernel_log_facts(log: Path = Path("/dev/kmsg")) -> KernelLogFacts:
+def kernel_log_facts(log: Path = KMSG) -> KernelLogFacts:
     """Errors of GPUs and NVSwitches in the kernel's log; ``error`` says why it cannot be read."""
     if not log.exists():
         return KernelLogFacts(error=f"{log} does not exist here, as in most containers")
     try:
-        return facts_of(_records(log), monotonic())
+        return facts_of(kernel_records(log), monotonic())
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno in (errno.EPERM, errno.EACCES):
@@ -51,7 +52,7 @@ def facts_of(records: Iterator[str], now: float) -> KernelLogFacts:
     oldest: float | None = None
     for record in records:
         head, _, text = record.partition(";")
-        seconds = _seconds(head)
+        seconds = record_seconds(head)
         if seconds is None:
             continue
         oldest = seconds if oldest is None else oldest
@@ -67,7 +68,7 @@ def facts_of(records: Iterator[str], now: float) -> KernelLogFacts:
     return KernelLogFacts(covered_seconds=covered, messages=tuple(found.values()))
 
 
-def _records(log: Path) -> Iterator[str]:
+def kernel_records(log: Path) -> Iterator[str]:
     """All records that the kernel still has. Each read gives one.
 
     Raises:
@@ -92,7 +93,8 @@ def _records(log: Path) -> Iterator[str]:
         os.close(descriptor)
 
 
-def _seconds(head: str) -> float | None:
+def record_seconds(head: str) -> float | None:
+    """When a record was written, on the clock of the log, from what stands before its text."""
     fields = head.split(",")
     if len(fields) > 2 and fields[2].isdigit():
         return int(fields[2]) / _MICROSECONDS

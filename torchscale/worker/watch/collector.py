@@ -18,9 +18,10 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from . import facts, imports
+from . import crash, ends, facts, imports
 from .beats import beat, until_next
 from .checkpoints import Checkpoints
 from .compilations import Compilations
@@ -36,6 +37,7 @@ from .hooks import (
     watch_passes,
     watch_waits,
 )
+from .last_call import LastCall
 from .marks import Marks
 from .memory import MemoryReadings
 from .rank_folder import RankFolder
@@ -59,8 +61,6 @@ _MOST_CALLS = 1 << 19
 """Collectives that are held, 100 MB: a disk that does not answer takes none of them."""
 _USE_EVERY = 10
 """Flushes between two writes of what the process used: 5 s."""
-_MEMORY_EVERY = 2
-"""Flushes between two readings of the memory: 1 s."""
 
 
 def install(directory: str) -> None:
@@ -76,7 +76,7 @@ def install(directory: str) -> None:
     collector.checkpoints.watch()
     collector.compilations.watch()
     watch_modes(collector.marks)
-    watch_collections(collector.marks)
+    watch_collections(collector.marks, collector.on_collection)
     watch_groups(collector.startup.group_begins, collector.on_group)
     os.register_at_fork(
         before=lambda: guarded(collector.pause),
@@ -92,6 +92,7 @@ class Collector:
         marks: What the hooks note.
         peers: Ranks that this rank sends to and receives from.
         checkpoints: What it saves and loads.
+        last_call: The last collective that it called over gloo.
         compilations: What torch.compile compiles in it.
         startup: When it came to which point of its start.
     """
@@ -100,6 +101,7 @@ class Collector:
         self.marks = Marks()
         self.peers = Peers()
         self.checkpoints = Checkpoints(self.marks)
+        self.last_call = LastCall()
         self.compilations = Compilations(self.marks)
         self.startup = Startup()
         self._root = directory
@@ -113,9 +115,11 @@ class Collector:
         self.marks.begin()
         self.peers.begin()
         self.checkpoints.begin()
+        self.last_call.begin()
         self.compilations.begin()
         self.startup.begin()
         self._forked_ns = self.marks.start_ns
+        crash.end_in_child()
         self._begin()
 
     def _begin(self) -> None:
@@ -144,6 +148,7 @@ class Collector:
         self.startup.group_ended()
         if timing_asked():
             enable_timing()
+        guarded(self.last_call.watch)
         self._start()
 
     def on_step(self, optimizer: int) -> None:
@@ -158,6 +163,11 @@ class Collector:
             self._memory.device = guarded(facts.cuda_index)  # that of this thread
         if self._recorder.exists and self._recorder.is_due():
             self._guarded(self._drain)
+
+    def on_collection(self, frame: FrameType, lasted: int) -> None:
+        """After a long garbage collection, in the thread in which it came."""
+        if _thread.get_ident() == self._sampler.main:
+            self._sampler.note_held(frame, lasted)
 
     def pause(self) -> None:
         """Before a fork: have the thread hold no lock."""
@@ -208,6 +218,7 @@ class Collector:
             self._sampler = LineSampler()
         self._recorder = Recorder(self.marks, since_ns=self._forked_ns)
         facts.claim_rank()
+        ends.know(self._facts)
         self.marks.start()
         with _no_signals():
             # Not one of ``threading``'s: the program lists, traces and waits for those.
@@ -223,6 +234,9 @@ class Collector:
         """
         self._folder.make(self._facts["rank"], self._attempt)
         self._write_facts("running")
+        guarded(crash.watch_crash, str(self._root))
+        if self._folder.path is not None:
+            guarded(self.last_call.open, self._folder.path)
 
     def _run(self) -> None:
         """The thread."""
@@ -239,6 +253,7 @@ class Collector:
             if self._ends.wait(until_next(_FLUSH_SECONDS / _SAMPLES_A_FLUSH)):
                 break
             with self._busy:
+                guarded(ends.look)
                 self._guarded(self._sampler.sample)
                 self._guarded(self._drain_if_urgent)
                 if beat(_FLUSH_SECONDS) != flushed:
@@ -299,8 +314,7 @@ class Collector:
         self._folder.add("lengths", lengths)
         self._folder.add("shares", self._sampler.take_shares())
         self._folder.add("samples", self._sampler.take_samples())
-        if self._flushes % _MEMORY_EVERY == 0:
-            self._memory.read()
+        self._memory.read()
         self._folder.add("memory", self._memory.take())
         self._folder.add("marks", self.marks.take())
         self._folder.write_names(self._recorder, self.peers, self._sampler)

@@ -12,13 +12,10 @@ from typing import Any
 import torch
 
 from . import clock
+from .ends import FIRST_ATTEMPT, RANK_VARIABLE
 from .ring_settings import timing_asked
 from .rings import backends, rings
 
-FIRST_ATTEMPT = "TORCHSCALE_WATCH_FIRST_ATTEMPT"
-"""Variable with the number of the first attempt of this run of the command."""
-RANK_VARIABLE = "TORCHSCALE_WATCH_RANK"
-"""Variable with ``pid:rank:world size`` of the rank's process, for those that it starts."""
 _MOST_DIGITS = 7
 """Of the number of a rank: ten million."""
 _SHOWN = 50

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import os
 import sys
 from collections.abc import Callable
+from time import monotonic_ns
 from types import FrameType
 from typing import Any
 
@@ -37,14 +39,17 @@ from .marks import (
     WAIT_END,
     Marks,
 )
+from .waits import Waiting
 
+_LONG_COLLECTION_NS = 1_000_000
+"""A hundred times what it takes to look where the program is."""
 _MAX_OPTIMIZERS = 7
 """Told apart; further ones count as the last."""
 
 
 def watch_groups(on_begin: Callable[[], None], on_group: Callable[[], None]) -> None:
     """Have ``on_begin`` called before the job makes its process group, and ``on_group`` after that;
-    each further time that it does as well."""
+    each further time that it does as well. What it waits for is noted."""
     if not torch.distributed.is_available():
         return
     from torch.distributed import distributed_c10d  # noqa: PLC0415 - torch has it already
@@ -53,17 +58,47 @@ def watch_groups(on_begin: Callable[[], None], on_group: Callable[[], None]) -> 
 
     @functools.wraps(original)
     def starting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as torch's
+        waiting = Waiting()
+        guarded(_note_joining, waiting, args, options)
         guarded(on_begin)
         try:
             result = original(*args, **options)
         except BaseException as error:
             unseen(error)
             raise
+        finally:
+            guarded(waiting.end)
         guarded(on_group)
         return result
 
     distributed_c10d.init_process_group = starting
     torch.distributed.init_process_group = starting
+
+
+def _note_joining(waiting: Waiting, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Note that the process waits for all ranks: as which one, and where they meet."""
+    given = {**dict(zip(_OF_INIT, args, strict=False)), **options}
+    content: dict[str, Any] = {"address": _meeting_place(given)}
+    for name in ("rank", "world_size"):
+        if type(given.get(name)) is int and given[name] >= 0:
+            content[name] = given[name]
+    waiting.begin("group", content)
+
+
+_OF_INIT = ("backend", "init_method", "timeout", "world_size", "rank", "store")
+"""The first parameters of ``init_process_group``."""
+
+
+def _meeting_place(given: dict[str, Any]) -> str:
+    """``host:port``, or a file; empty where that is not known."""
+    store, method = given.get("store"), given.get("init_method")
+    if store is not None:
+        host, port = getattr(store, "host", ""), getattr(store, "port", "")
+        return f"{host}:{port}" if host else ""
+    if isinstance(method, str) and not method.startswith("env:"):
+        return method.removeprefix("tcp://").partition("?")[0]
+    host = os.environ.get("MASTER_ADDR")
+    return f"{host}:{os.environ.get('MASTER_PORT', '')}" if host else ""
 
 
 def watch_optimizers(marks: Marks, on_step: Callable[[int], None]) -> None:
@@ -201,11 +236,21 @@ def watch_modes(marks: Marks) -> None:
     torch.nn.Module.train = noting  # type: ignore[assignment, method-assign]
 
 
-def watch_collections(marks: Marks) -> None:
-    """Note Python's garbage collections."""
+def watch_collections(marks: Marks, on_long: Callable[[FrameType, int], None]) -> None:
+    """Note Python's garbage collections; ``on_long`` is called with the frame in which a long one
+    came, and its nanoseconds: no other thread runs meanwhile."""
+    began = [0]
 
     def note(phase: str, _: dict[str, int]) -> None:
-        marks.note(COLLECTION if phase == "start" else COLLECTION_END)
+        if phase == "start":
+            marks.note(COLLECTION)
+            began[0] = monotonic_ns()
+            return
+        marks.note(COLLECTION_END)
+        lasted = monotonic_ns() - began[0]
+        frame = sys._getframe().f_back  # none as the interpreter ends
+        if lasted >= _LONG_COLLECTION_NS and began[0] and frame is not None:
+            guarded(on_long, frame, lasted)
 
     gc.callbacks.append(note)
 

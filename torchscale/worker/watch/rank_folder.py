@@ -12,6 +12,8 @@
     What torch.compile compiled (``compilations.py``).
 ``use.json``
     What this rank's process used.
+``last-call.bin``
+    The last collective that it called over gloo (``last_call.py``).
 ``checkpoints.json``
     The files that it saved, and those that it loaded before its first step (``checkpoints.py``).
 """

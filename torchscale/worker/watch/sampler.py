@@ -6,10 +6,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from types import FrameType
 
 from . import clock
 from .places import Place, user_place
 
+SAMPLE_NS = 50_000_000
+"""Between two looks of the collector."""
 _MAX_LINES = 2_000
 """Different places that are told apart; a program has some tens."""
 _SCHEDSTAT_BYTES = 128
@@ -21,6 +24,7 @@ class LineSampler:
 
     Attributes:
         places: All places, by their numbers.
+        main: Identity of the main thread.
         shares: Rows of two: when (nanoseconds since the epoch), and how long the thread had been
             ready without a core (nanoseconds since its start).
     """
@@ -30,16 +34,24 @@ class LineSampler:
         self._numbers: dict[Place, int] = {}
         self._samples: list[int] = []
         self.shares: list[int] = []
-        self._main = threading.main_thread().ident
+        self.main = threading.main_thread().ident
         self._schedstat = _Schedstat()
 
     def sample(self) -> None:
         """Look once."""
-        innermost = sys._current_frames().get(self._main or 0)
+        innermost = sys._current_frames().get(self.main or 0)
         place = user_place(innermost)
         if place is not None:
             self._note(place)
         self._read_shares()
+
+    def note_held(self, frame: FrameType, lasted: int) -> None:
+        """Note where the main thread was while it kept all others from running, for so many
+        nanoseconds: as often as :meth:`sample` would have seen it."""
+        place = user_place(frame)
+        if place is not None:
+            for _ in range(max(1, lasted // SAMPLE_NS)):
+                self._note(place)
 
     def _note(self, place: Place) -> None:
         number = self._numbers.get(place)

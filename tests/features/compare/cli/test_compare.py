@@ -191,7 +191,7 @@ def test_several_sides_with_a_price_each(tmp_path: Path) -> None:
         (("a", "a", "--match", "modle"), "--match modle: expected some of model, batch"),
         (
             ("a", "a", "--reference", "b"),
-            "--reference b: no such side; expected one of a (1), a (2)",
+            "--reference b: no such side; expected one of a, a (2)",
         ),
         (("a", "a", "--fail-on", "unclear", "--accept", "unclear"), "contradicts"),
         (("a", "a", "--accept", "undecided"), "write --accept unclear"),

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from torchscale.features.watch.analysis.goodput import job_times, repeated_in_all, with_price
+from torchscale.features.watch.analysis.goodput import (
+    job_times,
+    repeated_in_all,
+    with_losses,
+    with_price,
+)
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.schema.watch.attempt import CommandRun
 from torchscale.schema.watch.report import JobTime, WatchedAttempt, WatchFinding, WatchReport
 
 
 def _attempt(number: int, began: float, seen: float, **known: object) -> WatchedAttempt:
-    time = JobTime(start=2.0, steps=seen - began - 3.0, end=1.0)
+    known.setdefault("time", JobTime(start=2.0, steps=seen - began - 3.0, end=1.0))
     facts: dict[str, object] = {"run": 0, "world_size": 1, "steps": 50, **known}
     return WatchedAttempt.model_validate(
-        {"number": number, "began": began, "last_seen": seen, "time": time, **facts}
+        {"number": number, "began": began, "last_seen": seen, **facts}
     )
 
 
@@ -26,6 +31,12 @@ def test_attempts_of_one_run_with_what_lies_between_and_after() -> None:
     assert seconds == JobTime(start=4.0, steps=44.0, end=7.0, restarts=5.0)
     assert seconds.total == 60.0
     assert seconds.goodput == pytest.approx(44 / 60)
+
+
+def test_the_end_of_an_attempt_costs_until_the_next_one_is_where_it_was() -> None:
+    again = JobTime(start=2.0, steps=20.0, recomputed=6.0)
+    first, last = with_losses([_attempt(0, 100.0, 120.0), _attempt(1, 125.0, 155.0, time=again)])
+    assert (first.lost_seconds, last.lost_seconds) == (13.0, None)
 
 
 def test_time_between_runs_is_idle_and_a_run_that_never_reported_is_start_up() -> None:

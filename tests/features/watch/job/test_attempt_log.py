@@ -14,6 +14,7 @@ from torchscale.features.watch.job.attempts import Attempt
 from torchscale.features.watch.job.follow import JobFollower
 from torchscale.features.watch.job.runs import Past
 from torchscale.schema.watch.attempt import AttemptRecord, CommandRun
+from torchscale.schema.watch.failure import FailureCause, JobFailure
 
 BEGAN = START_NS * 1e-9
 
@@ -53,6 +54,18 @@ def test_the_last_attempt_is_shown_as_it_is_until_it_is_over(tmp_path: Path) -> 
     history.keep(attempt, BEGAN + 99.0, is_last=True)  # again, after what failed
 
     assert len(history.records(attempt, BEGAN + 99.0)) == 1
+
+
+def test_an_attempt_whose_ranks_ended_before_they_reported_is_kept_with_its_reason(
+    tmp_path: Path,
+) -> None:
+    history, nobody = _history(tmp_path), Attempt(0, JobFollower(tmp_path, 0))
+    failure = JobFailure(cause=FailureCause.EXCEPTION, summary="rank 1 raised OSError: no")
+    history.keep(nobody, BEGAN, is_last=False, failure=failure)
+
+    (record,) = history.records(Attempt(1, JobFollower(tmp_path, 1)), BEGAN)
+    assert (record.attempt.failure, record.attempt.steps) == (failure, 0)
+    assert record.attempt.time.start == pytest.approx(4.0)
 
 
 def test_an_attempt_without_ranks_leaves_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from tests.features.watch.analysis.jobs import START_NS, job
 from tests.features.watch.job.folders import USE, write_job, write_samples
-from torchscale.features.watch.job.job import LEFT_OUT, WatchedJob
+from torchscale.features.watch.job.job import WatchedJob
+from torchscale.features.watch.job.settled import LEFT_OUT
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 

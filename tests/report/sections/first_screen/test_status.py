@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tests.factories import cells, failed_record, launch_record, run
+from tests.factories import cells, failed_record, launch_record, rank_record, run
 from tests.report.sections.first_screen.test_headline import STEADY, launched
 from tests.report.sections.test_lost_time import diagnosed_run
 from tests.report.test_machine import machine_summary
@@ -18,8 +18,10 @@ from torchscale.report.sections.first_screen.status import statuses
 from torchscale.report.values import Tone
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
+from torchscale.schema.launch.signals import SignalDigest
 from torchscale.schema.launch.telemetry import GpuUse, Telemetry
-from torchscale.schema.run.content import CellRun
+from torchscale.schema.node.environment import DeviceInfo
+from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.state import State
 
 
@@ -132,23 +134,33 @@ def test_the_costliest_cause_is_the_limit() -> None:
     assert (clean["Limited by?"].answer, clean["Limited by?"].tone) == ("nothing found", Tone.PLAIN)
 
 
-def test_gpus_that_idle_are_said_where_no_rule_found_why() -> None:
-    plan = cells(batch_sizes=[4, 16, 64], gpu_counts=[1])
-    launches = {
-        cell.id: [launch_record(cell, telemetry=_busy_gpus(share))]
-        for cell, share in zip(plan, (0.11, 0.13, 0.97), strict=True)
-    }
-    row = answers(summarize(run(launches, batch_sizes=[4, 16, 64], gpu_counts=[1])))["Limited by?"]
-    assert (row.answer, row.anchor) == ("idle GPUs", "telemetry")
-    assert row.text.startswith("in 2 cells GPUs were busy 11 % to 13 % of the time, and no rule")
-    one = {cell.id: launches[cell.id] for cell in plan[2:]}
-    clean = answers(summarize(run(one, batch_sizes=[64], gpu_counts=[1])))
-    assert "Limited by?" not in clean
+def test_gpus_that_idle_are_the_limit_however_small_the_other_causes() -> None:
+    rows = answers(summarize(_idle_run(0.11, 0.13, 0.97)))
+    assert (rows["Limited by?"].answer, rows["Limited by?"].anchor) == ("idle GPUs", "diagnosis")
+    assert rows["Limited by?"].text.startswith("87.0 % to 89.0 % of the step, in 2 cells")
+    busy = answers(summarize(_idle_run(0.97)))
+    assert busy["Limited by?"].answer == "nothing found"
 
 
-def _busy_gpus(share: float) -> Telemetry:
-    gpu = GpuUse(uuid="GPU-0", busy=share)
-    return Telemetry(seconds=10.0, readings=10, gpus=(gpu,))
+def test_devices_of_other_jobs_or_of_few_readings_are_no_limit() -> None:
+    """Of three readings in two seconds each may be of what was before the steps."""
+    few = answers(summarize(_idle_run(0.11, readings=4)))
+    assert few["Limited by?"].answer == "nothing found"
+    other = answers(summarize(_idle_run(0.11, uuid="GPU-b")))
+    assert other["Limited by?"].answer == "nothing found"
+
+
+def _idle_run(*busy: float, readings: int = 10, uuid: str = "GPU-a") -> Run:
+    """A cell for each share of the time in which its GPU was busy."""
+    sizes = [4 << number for number in range(len(busy))]
+    device = DeviceInfo(kind="cuda", index=0, name="a GPU", uuid="a")
+    digest = SignalDigest(compute=((0.1,) * 10,), data_wait=((0.0,) * 10,))
+    launches = {}
+    for cell, share in zip(cells(batch_sizes=sizes, gpu_counts=[1]), busy, strict=True):
+        use = Telemetry(seconds=10.0, readings=readings, gpus=(GpuUse(uuid=uuid, busy=share),))
+        ranks = [rank_record(cell, device=device)]
+        launches[cell.id] = [launch_record(cell, ranks=ranks, telemetry=use, signals=digest)]
+    return run(launches, batch_sizes=sizes, gpu_counts=[1])
 
 
 def test_a_folder_of_profiles_alone_answers_the_same_questions() -> None:

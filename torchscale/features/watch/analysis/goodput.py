@@ -82,3 +82,16 @@ def _with_cost(item: WatchFinding, report: WatchReport, price: float) -> WatchFi
     steps = max(0, last - (item.first_step or 0))
     seconds = max(0.0, item.finding.cost_seconds) * steps * report.world_size
     return item.model_copy(update={"cost_dollars": seconds / _HOUR * price})
+
+
+def with_losses(attempts: Sequence[WatchedAttempt]) -> list[WatchedAttempt]:
+    """The attempts with what the end of each cost: the time until the next one began, that one's start,
+    and its steps that repeat others."""
+    found = []
+    for one, following in zip(attempts, [*attempts[1:], None], strict=True):
+        lost = None
+        if following is not None:
+            between = max(0.0, following.began - one.last_seen)
+            lost = between + following.time.start + following.time.recomputed
+        found.append(one.model_copy(update={"lost_seconds": lost}))
+    return found

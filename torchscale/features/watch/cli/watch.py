@@ -13,14 +13,16 @@ import typer
 
 from torchscale.cli.command import COMMAND_KEY, WithProgram, words_of
 from torchscale.cli.options import JsonOption
-from torchscale.cli.output import TERMINAL, message_console, print_json, result_console
+from torchscale.cli.output import TERMINAL, is_quiet, message_console, print_json, result_console
 from torchscale.cli.parameters import option
-from torchscale.cli.parsing import check_price, parse_seconds
-from torchscale.errors import ProgramExit, TorchscaleError, UsageError
+from torchscale.cli.parsing import check_price, listed, parse_seconds
+from torchscale.errors import ExitCode, ProgramExit, TorchscaleError, UsageError
 from torchscale.util.text import program_name
 
 if TYPE_CHECKING:
-    from torchscale.features.watch.job.run import EndedProgram
+    from torchscale.features.watch.fail_on import FailOn
+    from torchscale.features.watch.job.run import Watched
+    from torchscale.schema.watch.report import WatchReport
 
 app = typer.Typer(
     cls=WithProgram,
@@ -52,7 +54,16 @@ def watch(
         bool | None,
         option(
             "--live/--no-live",
-            "Print findings as they appear. Default: where messages go to a terminal.",
+            "Print findings as they appear, and now and then a line on how the job goes. Default: "
+            "where messages go to a terminal.",
+        ),
+    ] = None,
+    fail_on: Annotated[
+        list[str] | None,
+        option(
+            "--fail-on KIND[,KIND…]",
+            "Exit code 1 where the program's is 0 and one of these was found with medium or high "
+            "confidence: kinds of findings, such as straggler, hang, any.",
         ),
     ] = None,
     keep_events: Annotated[
@@ -93,7 +104,8 @@ def watch(
 
     With the folder of a job instead of a program it shows what is known of it, also while it runs.
 
-    Exit codes: those of the program; 2 wrong input; 3 the program cannot be started.
+    Exit codes: those of the program; 1 where --fail-on found something; 2 wrong input; 3 the program
+    cannot be started.
 
     [bold]Examples[/bold]
 
@@ -105,6 +117,8 @@ def watch(
 
     [cyan]torchscale watch --append -o results/big-job -- srun torchrun … train.py[/cyan]
 
+    [cyan]torchscale watch --fail-on straggler,input_pipeline,hang -- python train.py[/cyan]
+
     [cyan]torchscale watch results/tuesday --cost 2.50[/cyan]
     """
     check_price(cost)
@@ -115,24 +129,32 @@ def watch(
 
         keep_run(follow_job(Path(words_of(context)[0]), follow))
         return
+    from torchscale.features.watch.fail_on import parse_fail_on  # noqa: PLC0415 - `--help` does not need it
+
+    fails = parse_fail_on(None if fail_on is None else listed(fail_on))
     if command is None:
-        _show_job(words_of(context), cost, as_json=as_json)
+        report = _show_job(words_of(context), cost, as_json=as_json)
+        _say_why(fails, report)
+        if fails.found(report):
+            raise typer.Exit(ExitCode.FAILED)
         return
     if not command:
         raise UsageError("nothing follows --", hint="torchscale watch -- python train.py")
-    from torchscale.features.watch.hang.terminal import print_hang  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.features.watch.hang.terminal import print_hang  # noqa: PLC0415
+    from torchscale.features.watch.job.live import LiveLines  # noqa: PLC0415
     from torchscale.features.watch.job.relay import Relay  # noqa: PLC0415
     from torchscale.features.watch.job.run import WatchRequest, run_program  # noqa: PLC0415
 
     directory = output_dir if output_dir is not None else _default_folder(command)
     _check_folder(directory, append=append, is_named=output_dir is not None)
-    is_live = live if live is not None else _is_terminal()
+    is_live = (live if live is not None else _is_terminal()) and not is_quiet()
+    lines = LiveLines(_say, on_terminal=_is_terminal())
     request = WatchRequest(
         command,
         directory,
         appends=append,
         on_note=_note,
-        on_finding=TERMINAL.note if is_live else lambda _: None,
+        on_judged=lines.judged if is_live else lambda *_: None,
         on_hang=lambda verdict, seconds: print_hang(verdict, seconds, message_console()),
         stall_seconds=parse_seconds("--stall", stall),
         keeps_events=keep_events,
@@ -141,21 +163,40 @@ def watch(
     )
     with Relay().opened() as relay:
         program = run_program(request, relay)
+        has_failed = False
         try:
-            _summarize(program, as_json=as_json)
+            watched = program.watched()
+            if watched is not None:
+                has_failed = bool(fails.found(watched.report))
+                _summarize(watched, as_json=as_json)
+                _say_why(fails, watched.report)
         except Exception as error:  # noqa: BLE001 - the exit code is the program's, whatever fails here
             _note(f"no summary: {getattr(error, 'message', repr(error))}")
-    raise ProgramExit(program.exit_code)
+    raise ProgramExit(program.exit_code or int(has_failed))
 
 
-def _summarize(program: EndedProgram, *, as_json: bool) -> None:
+def _say_why(fails: FailOn, report: WatchReport) -> None:
+    """What of it was found, and what was not judged."""
+    found = fails.found(report)
+    if found:
+        TERMINAL.note(f"Failed by --fail-on: {'; '.join(found)}")
+    for unjudged in fails.unjudged(report):
+        _note(f"--fail-on: not judged: {unjudged}")
+
+
+def _say(text: str) -> None:
+    """A line between those of the program."""
+    from torchscale.features.watch.whole_lines import write_line  # noqa: PLC0415 - `--help` does not need it
+
+    if sys.stderr is not None:
+        write_line(text, sys.stderr)
+
+
+def _summarize(watched: Watched, *, as_json: bool) -> None:
     """Write and print what is known of a program that has ended."""
     from torchscale.features.watch.job.keep import keep_run  # noqa: PLC0415 - `--help` does not need it
     from torchscale.features.watch.terminal import print_watch  # noqa: PLC0415
 
-    watched = program.watched()
-    if watched is None:
-        return
     report, problem = watched.report, keep_run(watched)
     if as_json:
         print_json(report.model_dump_json(indent=1))
@@ -205,7 +246,7 @@ def _check_folder(directory: Path, *, append: bool, is_named: bool) -> None:
     raise UsageError(f"{directory} is not empty", hint=other)
 
 
-def _show_job(words: list[str], cost: float | None, *, as_json: bool) -> None:
+def _show_job(words: list[str], cost: float | None, *, as_json: bool) -> WatchReport:
     """What is known of the job in a folder."""
     if len(words) != 1:
         raise UsageError(
@@ -221,6 +262,7 @@ def _show_job(words: list[str], cost: float | None, *, as_json: bool) -> None:
         print_json(report.model_dump_json(indent=1))
     else:
         print_watch(report, result_console())
+    return report
 
 
 def _default_folder(command: list[str]) -> Path:

@@ -32,6 +32,7 @@ class CollectiveCall:
         frames: Python frames of the call, outermost first, where the recorder kept them.
         state: What the recorder says of the device: ``scheduled``, ``started`` or ``completed``;
             empty where it does not say.
+        size: Bytes that go in, of a call whose shapes and types may not be known; else ``None``.
     """
 
     group: str
@@ -47,6 +48,7 @@ class CollectiveCall:
     backend: str = ""
     frames: tuple[StackFrame, ...] = ()
     state: str = ""
+    size: int | None = None
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ class RankEvidence:
             about waiting.
         loops: The outermost loop around the line of each of ``frames``; empty where its source is
             not known.
+        world_size: Ranks of its job; 0 where not known.
+        meets_at: Where it meets the others; empty where not known.
         is_from_log: Whether what is known of it is what NCCL's watchdog wrote into its log.
     """
 
@@ -53,6 +55,8 @@ class RankEvidence:
     activity: Activity | None = None
     loops: tuple[LineRange | None, ...] = ()
     silence: str = "left no dump"
+    world_size: int = 0
+    meets_at: str = ""
     is_from_log: bool = False
 
 

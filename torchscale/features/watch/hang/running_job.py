@@ -27,6 +27,7 @@ from torchscale.features.watch.hang.stacks import LineRange
 from torchscale.schema.launch.hang import RankCondition, StackFrame
 from torchscale.util.files import read_bounded
 from torchscale.util.processes.description import rank_environment
+from torchscale.util.text import agreeing, ranks_label
 
 _MAX_RANKS = 1024
 _BUSY_SHARE = 0.5
@@ -37,14 +38,23 @@ appended."""
 
 @dataclass(frozen=True)
 class _Rank:
-    """A rank on this machine, how many there are in the job and on this machine, and where torch
-    writes its dumps."""
+    """A rank on this machine, how many there are in the job and on this machine, where torch writes
+    its dumps, and where the ranks meet."""
 
     process: psutil.Process
     world_size: int
     local_rank: int
     local_world_size: int
     dump_prefix: str = ""
+    meets_at: str = ""
+
+
+def has_ranks(pid: int) -> bool:
+    """Whether a process has ranks below it, or is one; also where that cannot be read."""
+    try:
+        return bool(_ranks(psutil.Process(pid)))
+    except psutil.Error:
+        return True
 
 
 def inspect_job(pid: int) -> tuple[list[RankEvidence], tuple[str, ...]]:
@@ -67,7 +77,8 @@ def inspect_job(pid: int) -> tuple[list[RankEvidence], tuple[str, ...]]:
         raise UsageError(
             f"process {pid} has no ranks: RANK and WORLD_SIZE are in the environment of none of "
             "its children",
-            hint="pass the PID of torchrun or of one of its ranks, as the user who started it",
+            hint="pass the PID of torchrun or of one of its ranks, as the user who started it; a "
+            "torchrun has none before it has met those of other nodes",
         )
     activities, shares = rank_activities({rank: found.process for rank, found in ranks.items()})
     if len(ranks) < max(found.world_size for found in ranks.values()):
@@ -84,6 +95,8 @@ def inspect_job(pid: int) -> tuple[list[RankEvidence], tuple[str, ...]]:
             pid=found.process.pid,
             activity=activities[rank],
             loops=_loops(found.process, stacks.get(rank, ())),
+            world_size=found.world_size,
+            meets_at=found.meets_at,
         )
         for rank, found in sorted(ranks.items())
     ]
@@ -111,9 +124,12 @@ def _states(evidence: Sequence[RankEvidence], shares: Mapping[int, float]) -> li
 def _unseen(ranks: Mapping[int, _Rank], evidence: Sequence[RankEvidence]) -> list[str]:
     """What could not be looked at."""
     notes = []
-    elsewhere = max(found.world_size for found in ranks.values()) - len(evidence)
-    if elsewhere > 0:
-        notes.append(f"{elsewhere} ranks are on other machines and were not looked at")
+    size = max(found.world_size for found in ranks.values())
+    known = {rank.rank for rank in evidence}
+    unseen = [rank for rank in range(min(size, _MAX_RANKS)) if rank not in known]
+    if unseen:
+        were = agreeing(unseen, "was", "were")
+        notes.append(f"{ranks_label(unseen)} {were} not found on this machine")
     if not has_py_spy():
         notes.append("py-spy is not installed: stacks are unknown (pip install py-spy)")
     elif not any(rank.frames for rank in evidence):
@@ -152,8 +168,14 @@ def _rank(process: psutil.Process) -> tuple[int, _Rank] | None:
                 prefix = next(
                     (variables[name] for name in _DUMP_VARIABLES if variables.get(name)), ""
                 )
-                return rank, _Rank(process, size, local, local_size, prefix)
+                return rank, _Rank(process, size, local, local_size, prefix, _address(variables))
     return None
+
+
+def _address(variables: Mapping[str, str]) -> str:
+    """``host:port`` at which ranks meet that are told nothing else; empty without."""
+    host, port = variables.get("MASTER_ADDR", ""), variables.get("MASTER_PORT", "")
+    return f"{host}:{port}" if host and port else ""
 
 
 def _dumped(rank: int, found: _Rank) -> CollectiveLog | None:

@@ -25,7 +25,7 @@ _UNEVEN_OVER_NCCL = ("all_gather", "reduce_scatter")
 """Over NCCL their lists of tensors may differ in size between ranks."""
 
 CallSignature = tuple[str, tuple[int, ...], tuple[str, ...]]
-"""Operation, elements of its tensors, dtypes; of one call."""
+"""Operation, elements of its tensors, dtypes; of one call. Its bytes where only those are known."""
 Signature = tuple[CallSignature, ...]
 """What must be equal between ranks, of each call under one number."""
 
@@ -47,6 +47,8 @@ def call_signature(call: CollectiveCall) -> CallSignature:
     uneven = operation in _UNEVEN or (is_nccl(call.backend) and operation in _UNEVEN_OVER_NCCL)
     if uneven or not operation.replace("_", "").startswith(_SAME_INPUTS):
         return operation, (), ()
+    if call.size is not None:
+        return operation, (call.size,), ()
     elements = tuple(math.prod(shape) for shape in call.input_sizes)
     return operation, elements, call.input_dtypes
 
@@ -85,6 +87,8 @@ def payload_of(calls: Sequence[CollectiveCall]) -> int | None:
 def payload_bytes(call: CollectiveCall) -> int | None:
     """Bytes of the tensors that a rank passes; ``None`` for a dtype of unknown size or without
     tensors."""
+    if call.size is not None:
+        return call.size
     sizes, dtypes = _payload(call)
     widths = [_width(dtype) for dtype in dtypes]
     if not sizes or len(sizes) != len(widths) or None in widths:

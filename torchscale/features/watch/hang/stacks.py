@@ -48,14 +48,26 @@ def last_stack(log: str) -> tuple[StackFrame, ...]:
     return tuple(reversed(frames))
 
 
-def place(frames: Sequence[StackFrame]) -> str:
-    """The line to show, as ``dataset.py:88 `read```: the innermost of the user's own code, else of
-    torchscale's, else of any; empty without frames."""
+def own_frames(frames: Sequence[StackFrame]) -> list[StackFrame]:
+    """Those of the user's own code."""
+    return [frame for frame in frames if not _is_library(frame.file) and _OURS not in frame.file]
+
+
+def own_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
+    """The line to show: the innermost of the user's own code, else of torchscale's, else of any;
+    ``None`` without frames."""
     if not frames:
-        return ""
-    own = [frame for frame in frames if not _is_library(frame.file) and _OURS not in frame.file]
+        return None
+    own = own_frames(frames)
     ours = [frame for frame in frames if not _is_library(frame.file)]
-    frame = (own or ours or list(frames))[-1]
+    return (own or ours or list(frames))[-1]
+
+
+def place(frames: Sequence[StackFrame]) -> str:
+    """The line to show, as ``dataset.py:88 `read```; empty without frames."""
+    frame = own_frame(frames)
+    if frame is None:
+        return ""
     return (
         f"{frame.file.rpartition('/')[2][-_MAX_NAME:]}:{frame.line} `{frame.function[:_MAX_NAME]}`"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from torchscale.features.watch.hang.collective_log import DEFAULT_GROUP_DESCRIPTION, CollectiveCall
@@ -229,7 +230,13 @@ def of_group(stall: Stall) -> str:
 
 
 def call_arguments(call: CollectiveCall) -> str:
-    """``all_reduce of 4.00 MiB float32``."""
+    """``all_reduce of 4.00 MiB float32``; with its elements where a rank noted them."""
+    if call.size is not None and call.input_sizes:
+        elements = sum(math.prod(shape) for shape in call.input_sizes)
+        if not elements:
+            return call.operation
+        bytes_text = " ".join((format_bytes(call.size), *call.input_dtypes))
+        return f"{call.operation} of {_elements_label(elements)} ({bytes_text})"
     size = optional(format_bytes, payload_bytes(call))
     if size is None:
         size = optional(_elements_label, payload_elements(call))

@@ -44,16 +44,21 @@ def ask_starting_ranks(directory: Path, parent_pid: int, world_size: int) -> Non
     Raises:
         OutputError: the folder cannot be written.
     """
+    found = ranks_below(parent_pid)
+    ask_ranks(directory, {rank: found.get(rank) for rank in range(world_size)})
+
+
+def ranks_below(parent_pid: int) -> dict[int, psutil.Process]:
+    """Rank → process, of those below a process: what a rank starts has its variables, and is
+    later."""
     found: dict[int, psutil.Process] = {}
     with contextlib.suppress(psutil.Error):
         below = psutil.Process(parent_pid).children(recursive=True)
         for process in sorted(below, key=lambda one: one.create_time()):
             rank = _rank_of(process)
             if rank is not None:
-                found.setdefault(
-                    rank, process
-                )  # what a rank starts has its variables, and is later
-    ask_ranks(directory, {rank: found.get(rank) for rank in range(world_size)})
+                found.setdefault(rank, process)
+    return found
 
 
 def _rank_of(process: psutil.Process) -> int | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchscale.features.watch.analysis.goodput import job_times, repeated_in_all
+from torchscale.features.watch.analysis.goodput import job_times, repeated_in_all, with_losses
 from torchscale.features.watch.job.attempts import Attempt
 from torchscale.features.watch.job.runs import Past, begin_of, write_record
 from torchscale.schema.watch.attempt import AttemptRecord
+from torchscale.schema.watch.failure import JobFailure
 from torchscale.schema.watch.report import WatchReport
 
 _MOST_NOTES = 3
@@ -44,20 +45,28 @@ class AttemptLog:
         """Number of the first attempt of this run."""
         return self._past.next_attempt
 
-    def keep(self, attempt: Attempt, ended: float, *, is_last: bool) -> None:
+    def keep(
+        self,
+        attempt: Attempt,
+        ended: float,
+        *,
+        is_last: bool,
+        failure: JobFailure | None = None,
+    ) -> None:
         """Keep what is known of an attempt that is over, and what could not be written before. One
-        whose ranks never reported leaves nothing.
+        whose ranks neither reported nor left why they ended leaves nothing.
 
         Args:
             attempt: Read to its end.
             ended: When the program ended, or the next attempt began, in seconds since the epoch.
             is_last: Whether the program has ended.
+            failure: Why it ended.
 
         Raises:
             OutputError: the folder cannot be written.
         """
-        if attempt.follower.streams and not self.is_over:
-            record = self._record(attempt, ended)
+        if (attempt.follower.streams or failure is not None) and not self.is_over:
+            record = self._record(attempt, ended, failure)
             self._records.append(record)
             self._unwritten.append(record)
             self.is_over = is_last
@@ -71,10 +80,16 @@ class AttemptLog:
             return self._records
         return [*self._records, self._record(attempt, now)]
 
-    def _record(self, attempt: Attempt, until: float) -> AttemptRecord:
+    def began(self, attempt: Attempt) -> float:
+        """When an attempt of this run began, in seconds since the epoch."""
         runs = self._past.runs
-        began = begin_of(attempt, len(runs) - 1, runs, self._records)
-        return attempt.record(len(runs) - 1, began, until, self._records)
+        return begin_of(attempt, len(runs) - 1, runs, self._records)
+
+    def _record(
+        self, attempt: Attempt, until: float, failure: JobFailure | None = None
+    ) -> AttemptRecord:
+        run, began = len(self._past.runs) - 1, self.began(attempt)
+        return attempt.record(run, began, until, self._records, failure)
 
     def with_time(self, report: WatchReport, attempt: Attempt, now: float) -> WatchReport:
         """The report with where the wall time of all attempts went until ``now``, in seconds since
@@ -94,7 +109,7 @@ class AttemptLog:
                 "device_time": of_devices,
                 "goodput": seconds.goodput,
                 "repeated_steps": repeated_in_all(attempts),
-                "attempts": tuple(attempts[-_MOST_ATTEMPTS:]),
+                "attempts": tuple(with_losses(attempts)[-_MOST_ATTEMPTS:]),
                 "runs": len(self._past.runs),
                 "notes": (*report.notes, *notes),
             }

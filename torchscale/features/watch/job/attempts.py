@@ -19,6 +19,7 @@ from torchscale.features.watch.analysis.wall_time import StepClock, find_spans, 
 from torchscale.features.watch.job.follow import JobFollower, NewSteps, Remainder
 from torchscale.features.watch.job.stream import RankStream
 from torchscale.schema.watch.attempt import AttemptRecord, CheckpointCall, RankCheckpoints
+from torchscale.schema.watch.failure import JobFailure
 from torchscale.schema.watch.report import JobTime, WatchedAttempt
 from torchscale.schema.watch.start import RankStart
 
@@ -115,7 +116,12 @@ class Attempt:
         return min((one.process_began or one.began for one in facts), default=None)
 
     def record(
-        self, run: int, began: float, until: float, earlier: Sequence[AttemptRecord]
+        self,
+        run: int,
+        began: float,
+        until: float,
+        earlier: Sequence[AttemptRecord],
+        failure: JobFailure | None = None,
     ) -> AttemptRecord:
         """What is known of it, as it is now.
 
@@ -124,6 +130,7 @@ class Attempt:
             began: When it began, in seconds since the epoch.
             until: When the run of the command ended, or now.
             earlier: All attempts before it.
+            failure: Why it ended.
         """
         remainder = self.follower.remainder()
         if remainder is None:
@@ -135,6 +142,7 @@ class Attempt:
                     last_seen=until,
                     origin="no rank reported",
                     time=JobTime(start=max(0.0, until - began)),
+                    failure=failure,
                 )
             )
         streams = self.follower.streams.values()
@@ -156,6 +164,7 @@ class Attempt:
                 repeated_steps=repeated,
                 origin=origin.reason,
                 time=_parts(clock, remainder, began, seen, repeated or 0),
+                failure=failure,
             ),
             first_step_at=None if clock is None else clock.first_end * _NS,
             saves=saves,

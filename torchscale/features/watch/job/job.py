@@ -7,12 +7,12 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
-from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
+from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.errors import TorchscaleError
 from torchscale.features.watch.analysis.goodput import with_price
 from torchscale.features.watch.analysis.startup import slow_start
-from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.features.watch.analysis.verdict import JobVerdict, judge_job
+from torchscale.features.watch.ends.attempt import JobEnds
 from torchscale.features.watch.hang.watched_job import job_autopsy
 from torchscale.features.watch.job.attempt_log import AttemptLog
 from torchscale.features.watch.job.attempts import Attempt
@@ -20,21 +20,20 @@ from torchscale.features.watch.job.finding_places import with_places
 from torchscale.features.watch.job.follow import JobFollower
 from torchscale.features.watch.job.notes import notes_on_ranks
 from torchscale.features.watch.job.rank_folders import failures, rank_folders
+from torchscale.features.watch.job.rank_rows import rank_rows
 from torchscale.features.watch.job.runs import Past
+from torchscale.features.watch.job.settled import settled, settled_table
+from torchscale.features.watch.job.starting import present_waits, why_not_begun
 from torchscale.features.watch.job.stream import RankStream
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.watch.attempt import CommandRun
-from torchscale.schema.watch.report import JobState, WatchedRank, WatchFinding, WatchReport
+from torchscale.schema.watch.ends import ProcessWait
+from torchscale.schema.watch.failure import JobFailure
+from torchscale.schema.watch.report import JobState, WatchFinding, WatchReport
 from torchscale.util.redaction import note_arguments, redact_arguments
-from torchscale.util.text import shown_bytes
+from torchscale.util.text import program_name, shown_bytes
 from torchscale.version import __version__
 from torchscale.worker.watch import clock
-
-LEFT_OUT = 10
-"""First steps that no figure counts: allocators, caches, and DistributedDataParallel, which puts
-its buckets in order in the second one, settle in them."""
-_SHORTEST_JOB = 4 * LEFT_OUT
-"""Steps of a job from which on its first ones are left out."""
 
 
 class WatchedJob:
@@ -43,6 +42,7 @@ class WatchedJob:
     Attributes:
         verdict: As of the last :meth:`judge`.
         autopsy: Why it made no progress, as of the last :meth:`look_why` that named a cause.
+        ends: How it ended, as of :meth:`explain_end`.
         problem: What could not be read, judged or written last; empty where all could.
     """
 
@@ -73,6 +73,7 @@ class WatchedJob:
         self._has_optimizer, self._on_steps = has_optimizer, on_steps
         self._log = AttemptLog(directory, past or Past((CommandRun(started=started),)))
         self._attempts = [self._attempt(self._log.next_attempt)]
+        self.ends = JobEnds(directory, program_name(self._command or ("the program",)))
         self.verdict = JobVerdict()
         self.autopsy: Autopsy | None = None
         self.problem = ""
@@ -120,22 +121,46 @@ class WatchedJob:
         """Rank → its files, of the last attempt."""
         return self._attempts[-1].follower.streams
 
-    def look_why(self, moved_seconds_ago: float | None = None) -> Autopsy | None:
-        """Ask the ranks why they make no progress; ``None`` where none reports.
-        ``moved_seconds_ago``: when the last progress was, if the job may be slow and not hang.
+    def waited(self, now: float) -> float:
+        """Seconds for which a process has waited for others before there is anything to collect; 0
+        where none does.
+
+        Args:
+            now: Seconds since the epoch.
+        """
+        return max((now - wait.since for wait in self._waits()), default=0.0)
+
+    def _waits(self) -> list[ProcessWait]:
+        return present_waits(self._directory, self._attempts[-1].number)
+
+    def look_why(
+        self, moved_seconds_ago: float | None = None, program: int | None = None
+    ) -> Autopsy | None:
+        """Ask why the job makes no progress: of processes that wait for others to begin, whom they
+        wait for, and else the ranks; ``None`` where none reports.
+
+        Args:
+            moved_seconds_ago: When the last progress was, if the job may be slow and not hang.
+            program: Its PID.
 
         Raises:
             OutputError: the folder cannot be written.
         """
         streams = self._attempts[-1].follower.streams
+        waits = self._waits()
+        if waits:
+            ended = self.ends.ended_ranks(self._attempts[-1])
+            found = why_not_begun(waits, tuple(streams), ended, program)
+            self.autopsy = found or self.autopsy
+            return found
         if not streams:
             return self.autopsy
         ranks = {rank: stream.facts for rank, stream in streams.items()}
-        found = job_autopsy(self._directory, ranks, moved_seconds_ago)
+        verdict = job_autopsy(self._directory, ranks, moved_seconds_ago)
         # A slow start or end, which names nobody, hides no hang that was explained.
-        if self.autopsy is None or found.cause is not HangCause.UNKNOWN:
-            self.autopsy = found
-        return found
+        if self.autopsy is None or verdict.cause is not HangCause.UNKNOWN:
+            self.autopsy = verdict
+        return verdict
 
     def advance(self) -> None:
         """Read what the ranks have written.
@@ -148,15 +173,32 @@ class WatchedJob:
             over, following = self._attempts[-1], self._attempt(number)
             over.advance()  # what it wrote before its last rank ended
             following.advance()
+            ended = following.process_began or clock.now()
+            failure = self._failure_of(over)
             self._attempts.append(following)
-            self._log.keep(over, following.process_began or clock.now(), is_last=False)
+            self._log.keep(over, ended, is_last=False, failure=failure)
 
     def _following(self) -> int | None:
-        """Number of the next attempt that has ranks. One whose ranks ended before they reported
-        leaves nothing."""
+        """Number of the next attempt that has ranks, or of which some have ended."""
         last = self._attempts[-1]
-        numbers = {number for _, number in rank_folders(self._directory)}
+        numbers = {number for _, number in rank_folders(self._directory)} | self.ends.attempts()
         return min((number for number in numbers if number > last.number), default=None)
+
+    def _failure_of(self, over: Attempt) -> JobFailure | None:
+        found: list[JobFailure | None] = [None]
+        began = self._log.began(over)
+        self.guarded(lambda: found.append(self.ends.of_attempt(over, began)))
+        return found[-1]
+
+    def explain_end(self, exit_code: int | None) -> None:
+        """The program has ended: find out why, if it failed; ``exit_code`` is ``None`` where it is not
+        ours.
+
+        Raises:
+            StoreError: a file of a rank is damaged.
+        """
+        last = self._attempts[-1]
+        self.ends.note(last, self._log.began(last), exit_code)
 
     def close(self, now: float) -> None:
         """The job has ended: keep what is known of its last attempt.
@@ -164,12 +206,12 @@ class WatchedJob:
         Raises:
             OutputError: the folder cannot be written.
         """
-        self._log.keep(self._attempts[-1], now, is_last=True)
+        self._log.keep(self._attempts[-1], now, is_last=True, failure=self.ends.failure)
 
     def judge(self) -> JobVerdict:
         """What limits the last attempt that has steps."""
         attempt = self._judged
-        log = None if attempt is None else _settled(attempt.log)
+        log = None if attempt is None else settled(attempt.log)
         if attempt is not None and log is not None:
             on_device = any(
                 stream.facts.device != "cpu" for stream in attempt.follower.streams.values()
@@ -204,6 +246,7 @@ class WatchedJob:
             state=state,
             exit_code=exit_code,
             autopsy=self.autopsy,
+            failure=self.ends.failure,
         )
         timed = [report]
         self.guarded(lambda: timed.append(self._log.with_time(report, self._attempts[-1], now)))
@@ -212,9 +255,9 @@ class WatchedJob:
         for one in [last] if attempt is None or attempt is last else [attempt, last]:
             for stream in one.follower.streams.values():
                 self.guarded(stream.read_use)
-        notes = (*self._notes(), *timed[-1].notes)
+        notes = (*self._notes(has_steps=timed[-1].steps > 0), *timed[-1].notes)
         report = timed[-1].model_copy(update={"notes": notes})
-        table = None if attempt is None else _table(attempt)
+        table = None if attempt is None else settled_table(attempt)
         if attempt is None or table is None:
             return with_price(report, self._price)
         facts = next(iter(attempt.follower.streams.values())).facts
@@ -236,59 +279,18 @@ class WatchedJob:
                 ),
                 "abstentions": self.verdict.abstentions,
                 "changes": self.verdict.changes,
-                "per_rank": tuple(_per_rank(attempt, table)),
+                "per_rank": tuple(rank_rows(attempt, table)),
                 "startup": startup,
                 "collector_share": attempt.collector / max(steps * float(table.wall.mean()), 1e-9),
             }
         )
         return with_price(judged, self._price)
 
-    def _notes(self) -> list[str]:
+    def _notes(self, *, has_steps: bool) -> list[str]:
         notes = [*self._log.notes, *[self.problem] * bool(self.problem)]
         notes += [f"a collector failed: {text}" for text in failures(self._directory)]
         last = self._attempts[-1].follower
-        has_steps, is_over = self._judged is not None, self._log.is_over
+        is_over = self._log.is_over
+        if self.ends.failure is not None and not last.streams:
+            return notes  # why nothing was seen is known
         return notes + notes_on_ranks(last, has_steps=has_steps, is_over=is_over)
-
-
-def _settled(log: StepLog | None) -> StepLog | None:
-    """Without the first steps of a job that has enough."""
-    if log is None or log.steps < _SHORTEST_JOB:
-        return log
-    table = log.between(LEFT_OUT, log.steps)
-    if table is None:
-        return log
-    return log.without(table)
-
-
-def _table(attempt: Attempt) -> JobSteps | None:
-    log = _settled(attempt.log)
-    return None if log is None else log.table
-
-
-def _per_rank(attempt: Attempt, table: JobSteps) -> list[WatchedRank]:
-    blame = table.blame.sum(axis=1)
-    shares = blame / max(float(blame.sum()), 1e-12)
-    by_lengths = table.waits_by is WaitsBy.LENGTHS
-    own = table.calm - table.data if by_lengths else table.own
-    knows_waits = table.waits_by is not WaitsBy.NOTHING
-    knows_transfers = knows_waits and not by_lengths
-    return [
-        WatchedRank(
-            rank=rank,
-            host=stream.facts.host,
-            pid=stream.facts.pid,
-            own_seconds=max(0.0, float(own[row].mean())),
-            data_seconds=float(table.data[row].mean()),
-            wait_seconds=float(table.wait[row].mean()) if knows_waits else None,
-            transfer_seconds=float(table.transfer[row].mean()) if knows_transfers else None,
-            bubble_seconds=float(table.bubble[row].mean()),
-            blame=float(shares[row]) if knows_waits else None,
-            cpu_seconds=stream.use.cpu_seconds,
-            peak_memory_bytes=stream.use.peak_memory_bytes,
-            lost_calls=stream.use.lost_calls,
-            recorders=stream.use.recorders,
-            problem=stream.facts.problem,
-        )
-        for row, (rank, stream) in enumerate(attempt.follower.streams.items())
-    ]

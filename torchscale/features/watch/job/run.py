@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from torchscale.errors import MachineError, TorchscaleError
+from torchscale.features.watch.ends.files import remove_files
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.job.liveness import give_sign
 from torchscale.features.watch.job.program_processes import (
@@ -24,6 +25,7 @@ from torchscale.features.watch.job.program_processes import (
 from torchscale.features.watch.job.rank_folders import remove_moments
 from torchscale.features.watch.job.relay import Relay
 from torchscale.features.watch.job.runs import Past, begin_run, check_addable, end_run
+from torchscale.features.watch.job.standing import Standing
 from torchscale.features.watch.job.watched_run import WatchedRun
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchReport
@@ -57,7 +59,7 @@ class WatchRequest:
         appends: Whether to add to the job in it. The program is started whatever is there: where
             nothing can be added to it, a folder beside it is taken.
         on_note: Called with what the user should know at once.
-        on_finding: Called with each finding when it first appears.
+        on_judged: Called with the job and what is known of it after each judgement.
         on_hang: Called with why the job makes no progress, and for how many seconds.
         stall_seconds: Without a step, a batch or a collective on any rank, after which it is asked.
         keeps_events: Whether the ranks' moments are kept after the end.
@@ -69,7 +71,7 @@ class WatchRequest:
     directory: Path
     appends: bool = False
     on_note: Callable[[str], None] = field(default=lambda _: None)
-    on_finding: Callable[[str], None] = field(default=lambda _: None)
+    on_judged: Callable[[WatchedJob, WatchReport], None] = field(default=lambda *_: None)
     on_hang: Callable[[Autopsy, float], None] = field(default=lambda *_: None)
     stall_seconds: float = STALL_SECONDS
     keeps_events: bool = False
@@ -139,7 +141,7 @@ def run_program(request: WatchRequest, relay: Relay) -> EndedProgram:
         first = watching.past.next_attempt
         environment = watching_environment(watching.directory, variables, first)
     process = relay.start(request.command, environment)
-    _follow(watching, lambda seconds: child_has_ended(process, seconds))
+    _follow(watching, lambda seconds: child_has_ended(process, seconds), process.pid)
     status = process.returncode
     exit_code = 128 - status if status < 0 else status
     relay.end(exit_code)
@@ -219,17 +221,19 @@ def follow_job(directory: Path, pid: int) -> Watched:
     return _finished(watching, None)
 
 
-def _follow(watching: _Watching | None, ends: Callable[[float], bool]) -> None:
+def _follow(
+    watching: _Watching | None, ends: Callable[[float], bool], program: int | None = None
+) -> None:
     """Read and judge until the program has ended. Nothing that fails here ends the program."""
     if watching is None:
         while not ends(_READ_SECONDS):
             pass
         return
-    job, run, directory = watching.job, watching.run, watching.directory
-    request = watching.request
-    seen: set[tuple[str, int | None, int | None]] = set()
+    job, run, directory, request = watching.job, watching.run, watching.directory, watching.request
     read_at = judged_at = moved_at = time.monotonic()
     pause, moments, is_stalled = _JUDGE_SECONDS, 0, False
+    write = partial(_write, job, directory)
+    standing = Standing(job, request.stall_seconds, request.on_hang, write, program)
     while not ends(_POLL_SECONDS):
         now = time.monotonic()
         if now - read_at < _READ_SECONDS:
@@ -240,35 +244,23 @@ def _follow(watching: _Watching | None, ends: Callable[[float], bool]) -> None:
         job.guarded(partial(run.look, job))
         if job.moments > moments:
             moments, moved_at, is_stalled = job.moments, now, False
-        elif moments and not is_stalled and now - moved_at > request.stall_seconds:
-            is_stalled = True
-            job.guarded(partial(_look_why, job, request, directory, now - moved_at))
+        elif not is_stalled:
+            is_stalled = standing.is_explained(now - moved_at if moments else None)
         if now - judged_at >= pause:
-            job.guarded(partial(_judge, job, seen, request, directory))
+            job.guarded(partial(_judge, job, request, directory))
             judged_at = time.monotonic()
             pause = max(_JUDGE_SECONDS, (judged_at - now) / _JUDGE_SHARE)
 
 
-def _look_why(job: WatchedJob, request: WatchRequest, directory: Path, seconds: float) -> None:
-    """Say why the job makes no progress, and write it down: it may never end."""
-    autopsy = job.look_why()
-    if autopsy is not None:
-        request.on_hang(autopsy, seconds)
+def _write(job: WatchedJob, directory: Path) -> None:
     atomic_write_model(directory / REPORT, job.report(clock.now()))
 
 
-def _judge(
-    job: WatchedJob,
-    seen: set[tuple[str, int | None, int | None]],
-    request: WatchRequest,
-    directory: Path,
-) -> None:
-    for item in job.judge().findings:
-        key = (item.finding.kind.value, item.finding.rank, item.first)
-        if key not in seen:
-            seen.add(key)
-            request.on_finding(f"{item.span}: {item.finding.summary}".lstrip(": "))
-    atomic_write_model(directory / REPORT, job.report(clock.now()))
+def _judge(job: WatchedJob, request: WatchRequest, directory: Path) -> None:
+    job.judge()
+    report = job.report(clock.now())
+    atomic_write_model(directory / REPORT, report)
+    request.on_judged(job, report)
 
 
 def _finished(watching: _Watching, exit_code: int | None) -> Watched:
@@ -276,10 +268,12 @@ def _finished(watching: _Watching, exit_code: int | None) -> Watched:
     job, directory, ended = watching.job, watching.directory, clock.now()
     job.guarded(job.advance)
     job.guarded(job.judge)
+    job.guarded(partial(job.explain_end, exit_code))
     kept = partial(_keep, watching, ended, exit_code)
     is_kept = job.guarded(kept)
     if not watching.request.keeps_events:
         job.guarded(partial(remove_moments, directory))
+        job.guarded(partial(remove_files, directory))
         if not is_kept:
             job.guarded(kept)  # a full disk has room now
     report = job.report(ended, exit_code, is_over=True)

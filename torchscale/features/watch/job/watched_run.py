@@ -19,6 +19,7 @@ from pathlib import Path
 from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.errors import StoreError
 from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
+from torchscale.features.watch.ends.record import rank_failure
 from torchscale.features.watch.job.attempts import Attempt
 from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.job import WatchedJob
@@ -159,6 +160,10 @@ class WatchedRun:
             MeasuredScript(
                 task, taken.measurement, taken.steps, tuple(streams.values()), self._load
             ).write(directory, cell)
+        failure = launch.report.failure
+        if launch.exit_code and failure is not None:
+            error = rank_failure(failure, clock.now())
+            atomic_write_model(directory / f"error-rank-{error.rank}.json", error, durable=False)
         ending = LaunchEnding(
             EndingKind.FINISHED,
             launch.exit_code,

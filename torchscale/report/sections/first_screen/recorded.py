@@ -17,7 +17,7 @@ from torchscale.report.values import Tone, shortened
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Confidence, Finding
 from torchscale.util.units import format_bytes, format_percent, format_seconds
-from torchscale.util.words import format_range, listed, plural
+from torchscale.util.words import format_range, listed, plural, within_sentence
 
 COSTLY = 0.10
 """Share of the step from which the costliest cause is shown in amber. Chosen: a tenth of the
@@ -107,7 +107,7 @@ def _limited(analyses: Sequence[ProfileAnalysis], anchor: str) -> QuestionAnswer
             "Limited by?", "nothing found", "no rule found a bottleneck", Tone.PLAIN, anchor
         )
     worst = found[0]
-    titles = list(dict.fromkeys(finding_title(item).lower() for item in found))
+    titles = list(dict.fromkeys(within_sentence(finding_title(item)) for item in found))
     text = cost_words(worst) or "cost unknown"
     if len(titles) > 1:
         text += f"; then {listed(titles[1 : _NEXT + 1])}"

@@ -1,5 +1,6 @@
 """Python imports this module at its start where a watched job's ``PYTHONPATH`` leads: it has the
-collector loaded as soon as torch is, and then runs the ``sitecustomize`` that it hides."""
+collector loaded as soon as torch is, notes how this process ends and what it waits for, and then runs
+the ``sitecustomize`` that it hides."""
 
 import importlib.machinery
 import importlib.util
@@ -22,6 +23,9 @@ def _begin(folder: str) -> None:
     sys.modules[_PACKAGE] = package
     spec.loader.exec_module(package)
     importlib.import_module(f"{_PACKAGE}.guard").tell_in(folder)
+    importlib.import_module(f"{_PACKAGE}.ends").watch_end(folder)
+    importlib.import_module(f"{_PACKAGE}.waits").note_waits(folder)
+    importlib.import_module(f"{_PACKAGE}.launcher").watch_launcher()
     imports = importlib.import_module(f"{_PACKAGE}.imports")
     imports.after_import("torch", lambda _: _load_collector(folder))
 

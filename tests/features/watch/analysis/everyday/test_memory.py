@@ -99,3 +99,26 @@ def test_a_device_in_pieces_is_told_where_tensors_take_no_more() -> None:
 def test_what_is_reserved_for_growing_tensors_is_not_in_pieces() -> None:
     (finding,) = found({0: memory(FLAT, LEAK, 1.3 * LEAK)})
     assert "pieces" not in finding.advice
+
+
+def short(values: np.ndarray) -> MemorySeries:
+    """Readings of ten seconds."""
+    whole = memory(values)
+    return MemorySeries(
+        whole.step,
+        whole.time_ns[0] + np.linspace(0, 10e9, len(values)).astype(np.int64),
+        whole.resident,
+        whole.allocated,
+        whole.reserved,
+    )
+
+
+def test_in_a_short_job_a_rank_is_told_by_the_others() -> None:
+    """What settles does so on all ranks: by itself, neither would be told."""
+    time = np.linspace(0, 1, 20)
+    settles = 500 * MIB + 80 * MIB * np.minimum(1, 3 * time)
+    sound, leak = short(settles), short(settles + 200 * MIB * time)
+    (finding,) = found({row: leak if row == 1 else sound for row in range(4)})
+    assert finding.rank == 1
+    assert found(dict.fromkeys(range(4), sound)) == ()
+    assert found(dict.fromkeys(range(4), leak)) == ()

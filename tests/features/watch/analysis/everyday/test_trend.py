@@ -73,6 +73,22 @@ def test_some_seconds_and_few_readings_are_no_growth() -> None:
     assert trend_of(np.zeros(0)) is None
 
 
+def test_a_step_keeps_as_much_whatever_the_pace_of_steps() -> None:
+    """Two thirds of the steps in the second half of the time."""
+    readings = memory(BASE + 0 * TIME)
+    steps = np.interp(TIME, [0, 0.5, 1], [0, 200, 600]).astype(np.int64)
+    trend = growth(readings.time_ns, steps, np.asarray(BASE + 0.5 * MIB * steps, np.float64))
+
+    assert trend is not None
+    assert trend.per_step == pytest.approx(0.5 * MIB, rel=0.05)
+
+
+def test_memory_that_grows_between_no_steps_is_not_judged() -> None:
+    readings = memory(BASE + GROWING["a leak"])
+    steps = np.full(len(TIME), 7)
+    assert growth(readings.time_ns, steps, readings.resident.astype(float)) is None
+
+
 def test_random_walks_are_rarely_lines() -> None:
     steps = [np.random.default_rng(seed).normal(0, 8 * MIB, 1_200) for seed in range(100)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from torchscale.analysis.exchanges.steps import Matrix
 from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
 from torchscale.features.watch.analysis.everyday.interruptions import (
     Interruptions,
@@ -22,7 +23,7 @@ _IN_BACKGROUND = "async"
 
 def find_checkpoints(watched: WatchedSteps) -> list[Cause]:
     """Checkpoints that cost the job something: none where they are written in the background."""
-    found = find_interruptions(watched, watched.table.saving)
+    found = find_interruptions(watched, _held_up(watched))
     if found is None:
         return []
     saves = _saves(watched, found)
@@ -47,6 +48,14 @@ def find_checkpoints(watched: WatchedSteps) -> list[Cause]:
         advice=_advice(saves),
     )
     return [Cause(finding, found.by_column, lines)]
+
+
+def _held_up(watched: WatchedSteps) -> Matrix:
+    """Seconds of each rank and step: the calls that save, and with them what else makes such a step
+    long, such as copies to the host and a flush of the disk."""
+    table = watched.table
+    longer = table.host_calm - np.median(table.host_calm, axis=1, keepdims=True)
+    return np.asarray(np.where(table.saving > 0, np.maximum(table.saving, longer), 0.0))
 
 
 def _again(found: Interruptions) -> str:

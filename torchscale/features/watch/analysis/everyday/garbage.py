@@ -7,6 +7,7 @@ from torchscale.features.watch.analysis.everyday.interruptions import (
     Interruptions,
     find_interruptions,
 )
+from torchscale.features.watch.analysis.everyday.lines import Work, slow_lines
 from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 from torchscale.util.units import format_seconds
@@ -17,6 +18,7 @@ def find_collections(watched: WatchedSteps) -> list[Cause]:
     found = find_interruptions(watched, watched.table.collection)
     if found is None:
         return []
+    lines, work = slow_lines(watched, found.rows[0], found.steps, found.each)
     finding = finding_of(
         FindingKind.GARBAGE_COLLECTION,
         watched,
@@ -26,14 +28,16 @@ def find_collections(watched: WatchedSteps) -> list[Cause]:
         confidence=Confidence.HIGH if found.is_certain else Confidence.LOW,
         summary=f"Python's garbage collector takes {format_seconds(found.cost)} of each step on "
         f"average, {watched.where(found.rows)}",
-        evidence=_evidence(watched, found),
+        evidence=_evidence(watched, found, work),
         advice=_advice(found),
     )
-    return [Cause(finding, found.by_column)]
+    return [Cause(finding, found.by_column, lines)]
 
 
-def _evidence(watched: WatchedSteps, found: Interruptions) -> list[str]:
+def _evidence(watched: WatchedSteps, found: Interruptions, work: Work | None) -> list[str]:
     evidence = [found.times]
+    if work is not None:
+        evidence.append(f"mostly at {work.place}")
     if found.is_apart:
         mine = [float(watched.table.collection[row].mean()) for row in found.rows]
         most = format_seconds(max(mine))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
-from torchscale.features.watch.analysis.everyday.trend import Trend, growth
+from torchscale.features.watch.analysis.everyday.trend import BESIDE_OTHERS, Trend, growth
 from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
 from torchscale.features.watch.analysis.evidence import UNKNOWN, MemorySeries
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
@@ -80,10 +80,34 @@ def _growing(
     found = []
     for row, (one, readings) in enumerate(zip(series, values, strict=True)):
         known = (readings != UNKNOWN) & (one.step >= watched.first)
-        trend = growth(one.time_ns[known], one.step[known], readings[known].astype(float))
+        time_ns, steps = one.time_ns[known], one.step[known]
+        trend = growth(time_ns, steps, readings[known].astype(float))
+        others = _grown_elsewhere(series, values, row, time_ns)
+        if trend is None and others is not None:
+            trend = growth(time_ns, steps, readings[known] - others, BESIDE_OTHERS)
         if trend is not None and trend.grown >= max(_LEAST_BYTES, _LEAST_SHARE * trend.level):
             found.append(_Growing(row, trend))
     return sorted(found, key=lambda item: -item.trend.per_second)
+
+
+def _grown_elsewhere(
+    series: Sequence[MemorySeries],
+    values: Sequence[NDArray[np.int64]],
+    row: int,
+    time_ns: NDArray[np.int64],
+) -> NDArray[np.float64] | None:
+    """By how many bytes the median of the other rows had grown at these times; ``None`` where one of
+    them is not known."""
+    grown = []
+    for place, (one, readings) in enumerate(zip(series, values, strict=True)):
+        known = readings != UNKNOWN
+        if place == row:
+            continue
+        if not known.any() or not len(time_ns):
+            return None
+        mine = np.interp(time_ns, one.time_ns[known], readings[known])
+        grown.append(mine - mine[0])
+    return np.median(grown, axis=0) if grown else None
 
 
 def _device_limit(found: Sequence[_Growing], limits: MemoryLimits) -> tuple[float, str] | None:

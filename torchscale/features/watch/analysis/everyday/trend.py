@@ -13,7 +13,7 @@ from torchscale.features.watch.analysis.everyday.watched import Series
 _BLOCKS = 12
 """Of the readings, of each the least one: what a cache, an evaluation or Python's garbage collector
 adds for a while is above it."""
-_LEAST_READINGS = 2 * _BLOCKS
+_LEAST_READINGS = 20
 _LEAST_SECONDS = 20.0
 """That readings last; also what is left out at the start, where a third of them is as long:
 allocators, caches and thread pools settle for so long."""
@@ -40,8 +40,8 @@ class Trend:
     """Memory that grows.
 
     Attributes:
-        per_step: Bytes.
-        per_second: Bytes; the median of the slopes between all pairs of blocks (Theil and Sen).
+        per_step, per_second: Bytes; medians of the slopes between all pairs of blocks (Theil and
+            Sen). The pace of steps may change.
         least, most: Ends of the 95 % interval of ``per_second`` (Sen 1968).
         grown: Bytes from the first to the last block.
         level: Bytes of the first block.
@@ -59,40 +59,73 @@ class Trend:
     correlation: float
 
 
-def growth(time_ns: NDArray[np.int64], steps: NDArray[np.int64], values: Series) -> Trend | None:
+@dataclass(frozen=True)
+class Demands:
+    """How much must have been seen.
+
+    Attributes:
+        blocks: Of readings.
+        readings: In all.
+        seconds: That they last.
+    """
+
+    blocks: int
+    readings: int
+    seconds: float
+
+
+BY_ITSELF = Demands(_BLOCKS, _LEAST_READINGS, _LEAST_SECONDS)
+BESIDE_OTHERS = Demands(blocks=8, readings=10, seconds=5.0)
+"""Of a rank beside the others of its job: what settles does so on all of them."""
+
+
+def growth(
+    time_ns: NDArray[np.int64],
+    steps: NDArray[np.int64],
+    values: Series,
+    demands: Demands = BY_ITSELF,
+) -> Trend | None:
     """The trend of readings that grow to their end; ``None`` where they do not, or are too few.
 
     Args:
         time_ns, steps: When each was read, ascending.
         values: Bytes.
+        demands: How much must have been seen.
     """
+    count = demands.blocks
     if not len(values):
         return None
     seconds = (time_ns - time_ns[0]) * 1e-9
     kept = seconds >= max(_SETTLES * seconds[-1], min(_LEAST_SECONDS, seconds[-1] / 3))
     seconds, at, values = seconds[kept], steps[kept].astype(np.float64), values[kept]
-    if len(values) < _LEAST_READINGS or seconds[-1] - seconds[0] < _LEAST_SECONDS:
+    if len(values) < demands.readings or seconds[-1] - seconds[0] < demands.seconds:
         return None
-    edges = np.linspace(0, len(values), _BLOCKS + 1).round().astype(int)[:-1]
+    if at[-1] - at[0] < count:
+        return None  # no steps to which it could belong
+    edges = np.linspace(0, len(values), count + 1).round().astype(int)[:-1]
     sizes = np.diff(np.append(edges, len(values)))
     least = np.minimum.reduceat(values, edges)
     middle = np.add.reduceat(seconds, edges) / sizes
     middle_step = np.add.reduceat(at, edges) / sizes
     slopes, correlation = _slopes(middle, least)
     quarters = [float(np.median(part)) for part in np.array_split(least, 4)]
-    if correlation < _CORRELATION or not _goes_on(quarters) or not _is_line(middle, least):
+    if (
+        correlation < _CORRELATION
+        or not _goes_on(quarters)
+        or not any(_is_line(axis, least) for axis in (middle, middle_step))
+    ):
         return None
     # Ranks of slopes between which the median lies, by the variance of Kendall's statistic.
-    spread = _QUANTILE * np.sqrt(_BLOCKS * (_BLOCKS - 1) * (2 * _BLOCKS + 5) / 18)
+    spread = _QUANTILE * np.sqrt(count * (count - 1) * (2 * count + 5) / 18)
     low, high = (int((len(slopes) + sign * spread) / 2) for sign in (-1, 1))
     per_second = float(np.median(slopes))
-    lasted = float(middle[-1] - middle[0])
+    per_step, _ = _slopes(middle_step, least)
     return Trend(
-        per_step=per_second * lasted / max(1.0, float(middle_step[-1] - middle_step[0])),
+        per_step=float(np.median(per_step)),
         per_second=per_second,
         least=float(slopes[max(0, low)]),
         most=float(slopes[min(len(slopes) - 1, high)]),
-        grown=per_second * lasted,
+        grown=per_second * float(middle[-1] - middle[0]),
         level=float(least[0]),
         peak=float(values[edges[-1] :].max()),
         correlation=correlation,
@@ -100,10 +133,11 @@ def growth(time_ns: NDArray[np.int64], steps: NDArray[np.int64], values: Series)
 
 
 def _slopes(time: Series, values: Series) -> tuple[Series, float]:
-    """Slopes between all pairs in order, and Kendall's correlation."""
+    """Slopes between all pairs at different times, in order, and Kendall's correlation."""
     first, second = np.triu_indices(len(values), 1)
     rise, run = values[second] - values[first], time[second] - time[first]
-    return np.sort(rise / np.maximum(run, 1e-9)), float(np.sign(rise).mean())
+    known = run > 0
+    return np.sort(rise[known] / run[known]), float(np.sign(rise).mean())
 
 
 def _goes_on(quarters: list[float]) -> bool:

@@ -107,9 +107,10 @@ def slow_experts(signals: Signals, experts: ExpertLoad, earlier: Earlier) -> Jud
     each = experts.seconds / np.maximum(experts.tokens, 1.0)
     if each.shape[1] < MIN_SAMPLES:
         return "too few samples of what each rank's experts take for a token"
-    slowest = next(iter(outliers_among_peers(each, SLOW_SHARE)), None)
-    if slowest is None or not (slowest.is_significant and slowest.is_steady):
+    outliers = outliers_among_peers(each, SLOW_SHARE)
+    if not outliers or not outliers[0].is_steady:
         return None
+    slowest = outliers[0]
     row, mean, tokens = slowest.row, slowest.excess.value, signals.mean(experts.tokens)
     cost, waited = mean * float(tokens.mean()), _waited_for(signals, row)
     is_waited_for = waited is None or waited >= EXPLAINED_SHARE * cost

@@ -37,7 +37,7 @@ from torchscale.analysis.diagnosis.slow_rank import SlowRank
 from torchscale.analysis.diagnosis.spells import Spells, slow_spells
 from torchscale.analysis.diagnosis.stages import compared_stages, is_forward_only, own_work
 from torchscale.analysis.stats.estimate import Estimate
-from torchscale.analysis.stats.peers import SlowPeer, outliers_among_peers
+from torchscale.analysis.stats.peers import outliers_among_peers
 from torchscale.analysis.stats.series import is_steady
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
@@ -63,10 +63,11 @@ def slow_peer(signals: Signals, compute: Matrix, earlier: Earlier) -> Judgement:
     if isinstance(compared, str):
         return compared
     stages = [stage for stage in compared.stages if len(stage) > 1]
+    tests = sum(map(len, stages))
     slowest = [
         (peers[0], stage)
         for stage in stages
-        if (peers := _slower(compared.samples, stage, sum(map(len, stages))))
+        if (peers := outliers_among_peers(compared.samples[list(stage)], PEER_EXCESS, tests))
     ]
     named = {item.rank for item in earlier if item.kind is FindingKind.INTERMITTENT_STRAGGLER}
     candidates = [
@@ -215,12 +216,6 @@ def uneven_micro_batches(signals: Signals, lengths: MicroBatchLengths) -> Judgem
         advice="give every micro-batch equally many tokens: pack sequences, or spread long ones "
         "over the micro-batches before the batch is cut",
     )
-
-
-def _slower(values: Matrix, stage: tuple[int, ...], tests: int) -> list[SlowPeer]:
-    """The ranks of a stage that are slower than its others, of ``tests`` ranks of all stages."""
-    peers = outliers_among_peers(values[list(stage)], PEER_EXCESS, tests)
-    return [peer for peer in peers if peer.is_significant]
 
 
 def _enough(signals: Signals) -> bool:

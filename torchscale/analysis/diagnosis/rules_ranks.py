@@ -66,7 +66,7 @@ def input_pipeline(signals: Signals, data: Matrix) -> Judgement:
     enough = signals.trusted and data.shape[1] >= MIN_SAMPLES and signals.steps >= MIN_COMPARED
     # It cannot exceed the others by more than all its waiting.
     late = outliers_among_peers(data) if enough and means.max() > floor else []
-    if late and late[0].excess.value > floor and late[0].is_significant:
+    if late and late[0].excess.value > floor:
         row, excess = late[0].row, late[0].excess
         cost = min(excess.value, _waiting_for(signals, row))
         if cost >= COST_FLOOR * signals.step_seconds:

@@ -82,9 +82,10 @@ def straggler(
     values = _own_samples(signals, compute)
     if values.shape[1] < MIN_SAMPLES:
         return "too few samples of each rank's compute time"
-    slowest = next(iter(outliers_among_peers(values, COMPUTE_EXCESS)), None)
-    if slowest is None:
+    outliers = outliers_among_peers(values, COMPUTE_EXCESS)
+    if not outliers:
         return None
+    slowest = outliers[0]
     row, mean, excess = slowest.row, slowest.excess.value, slowest.samples
     of_rank = [item for item in earlier if item.rank == signals.ranks[row]]
     if any(item.kind is FindingKind.INTERMITTENT_STRAGGLER for item in of_rank):
@@ -94,7 +95,7 @@ def straggler(
     paused = _paused(signals, row)
     steady, least = mean - paused, slowest.excess.bounds[0] - paused
     cost = min(steady, caused)
-    slow = slowest.is_significant and steady >= COMPUTE_EXCESS * slowest.others and least > 0
+    slow = steady >= COMPUTE_EXCESS * slowest.others and least > 0
     to_blame = _has_blame(_blame_beside_experts(signals, blame, wait), row)
     waited_for = cost >= COST_FLOOR * signals.step_seconds and to_blame
     is_told = comes_back(earlier, signals.ranks[row], cost)

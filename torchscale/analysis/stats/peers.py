@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,24 +36,24 @@ _SINGLE_ERROR = 0.025
 
 @dataclass(frozen=True)
 class SlowPeer:
-    """A peer that is slower than the others.
+    """A peer that is slower than the others by more than chance explains.
 
     Attributes:
         row: Its row.
         mine: Its mean.
         others: The mean over the samples of the others' median.
         samples: By how much it exceeds that.
-        excess: The mean of these.
-        is_significant: Whether it exceeds them by more than chance explains, after correction for
-            all peers.
     """
 
     row: int
     mine: float
     others: float
     samples: Values
-    excess: Estimate
-    is_significant: bool
+
+    @cached_property
+    def excess(self) -> Estimate:
+        """By how much it exceeds the others, on average."""
+        return Estimate.of_mean(self.samples.tolist())
 
     @property
     def is_steady(self) -> bool:
@@ -63,42 +64,32 @@ class SlowPeer:
 def outliers_among_peers(
     values: Values, least: float = 0.0, tests: int | None = None
 ) -> list[SlowPeer]:
-    """The peers whose mean exceeds that of the others, the slowest first.
+    """The peers that are slower than the others, the slowest first; of fewer than two samples none
+    is known to be.
 
     Args:
         values: A row for each peer, and a column for each sample; small where it is fast.
-        least: Share of the others from which on a peer is one of them.
+        least: Share of the others' from which on an excess counts.
         tests: How many peers are judged together, where these are only some of them.
     """
     count, length = values.shape
-    if count < 2 or not length:
+    if count < 2 or length < 2:
         return []
     others = medians_of_others(values)
     excess, typical = values - others, others.mean(axis=1)
-    means = excess.mean(axis=1)
-    rows = np.flatnonzero((means > 0) & (means >= least * typical))
+    means, errors = excess.mean(axis=1), excess.std(axis=1, ddof=1) / math.sqrt(length)
     tests = tests or count
     error = FAMILY_ERROR / tests if tests > FEW_PEERS else _SINGLE_ERROR
-    beyond = set(range(count))
-    if count > FEW_PEERS and len(rows):
-        beyond = set(outlying(values.mean(axis=1), FAMILY_ERROR / tests).places)
-    found = []
-    for row in rows[np.argsort(-means[rows], kind="stable")].tolist():
-        mean = Estimate.of_mean(excess[row].tolist())
-        surely = mean.error is not None and (
-            mean.value > student_t_quantile(1 - error, length - 1) * mean.error
-        )
-        found.append(
-            SlowPeer(
-                row,
-                float(values[row].mean()),
-                float(typical[row]),
-                excess[row],
-                mean,
-                surely and row in beyond,
-            )
-        )
-    return found
+    slow = means > student_t_quantile(1 - error, length - 1) * errors
+    slow &= means >= least * typical
+    if count > FEW_PEERS and slow.any():
+        beyond = outlying(values.mean(axis=1), FAMILY_ERROR / tests).places
+        slow &= np.isin(np.arange(count), beyond)
+    return [
+        SlowPeer(row, float(values[row].mean()), float(typical[row]), excess[row])
+        for row in np.argsort(-means, kind="stable").tolist()
+        if slow[row]
+    ]
 
 
 @dataclass(frozen=True)

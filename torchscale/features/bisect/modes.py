@@ -20,6 +20,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.analysis.stats.levels import between_parts
 from torchscale.features.bisect.states import weigh
 
 FEWEST = 6
@@ -166,13 +167,8 @@ def _far_apart(logs: Sequence[float]) -> tuple[float, float] | None:
 def _shares(ascending: NDArray[np.float64]) -> NDArray[np.float64]:
     """For each row, the share of the spread between both parts, for every split that leaves two on
     each side."""
-    count = ascending.shape[1]
-    centered = ascending - ascending.mean(axis=1, keepdims=True)
-    total = (centered**2).sum(axis=1, keepdims=True)
-    below = np.arange(2, count - 1)
-    sums = centered.cumsum(axis=1)[:, 1 : count - 2]
-    between = sums**2 * (1 / below + 1 / (count - below))
-    return np.asarray(between / np.maximum(total, 1e-300), dtype=np.float64)
+    total = ascending.var(axis=1, keepdims=True) * ascending.shape[1]
+    return np.asarray(between_parts(ascending)[:, 1:-1] / np.maximum(total, 1e-300))
 
 
 @lru_cache(maxsize=len(_LOOKS))

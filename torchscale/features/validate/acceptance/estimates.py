@@ -9,9 +9,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from torchscale.analysis.stats.estimate import Estimate
+from torchscale.analysis.stats.levels import Values, between_parts, rises
 from torchscale.analysis.stats.series import student_t_quantile
 
 MIN_ROUNDS = 3
@@ -58,15 +58,16 @@ def modes(values: Sequence[float | None], error: float) -> tuple[Mode, Mode] | N
     if count < 2 * _LEAST_OF_A_MODE:
         return None
     logs = np.array([log for log, _ in known])
-    cuts = np.arange(_LEAST_OF_A_MODE, count - _LEAST_OF_A_MODE + 1)
-    gaps, ratios = _separations(logs, cuts)
+    inner = slice(_LEAST_OF_A_MODE - 1, count - _LEAST_OF_A_MODE)
+    ratios = _ratios(logs)[inner]
     best = int(np.argmax(ratios))
+    place = best + _LEAST_OF_A_MODE
     # of the lower tail: the upper one is 1 for a float from fifty rounds on
     chance = math.ldexp(error, -min(count, _MOST_HALVINGS))
     critical = -student_t_quantile(chance, count - 2)
-    if gaps[best] < -math.log1p(-MIN_GAP) or not ratios[best] > critical:
+    if rises(logs)[place - 1] < -math.log1p(-MIN_GAP) or not ratios[best] > critical:
         return None
-    return _mode(known[: cuts[best]]), _mode(known[cuts[best] :])
+    return _mode(known[:place]), _mode(known[place:])
 
 
 def split(
@@ -81,28 +82,19 @@ def split(
     if min(len(low), len(high)) < _LEAST_OF_A_MODE:
         return None
     logs = np.array([log for log, _ in (*low, *high)])
-    gaps, ratios = _separations(logs, np.array([len(low)]))
+    place = len(low) - 1
     critical = -student_t_quantile(error, len(known) - 2)
-    if gaps[0] < -math.log1p(-MIN_GAP) or not ratios[0] > critical:
+    if rises(logs)[place] < -math.log1p(-MIN_GAP) or not _ratios(logs)[place] > critical:
         return None
     return _mode(low), _mode(high)
 
 
-_Floats = npt.NDArray[np.float64]
-
-
-def _separations(logs: _Floats, cuts: npt.NDArray[np.int64]) -> tuple[_Floats, _Floats]:
-    """The difference of the means behind and before each cut of the values, and Student's t of it
-    with a common variance."""
-    count = len(logs)
-    centred = logs - logs.mean()
-    sums, squares = np.cumsum(centred), np.cumsum(centred**2)
-    low, high = sums[cuts - 1], sums[-1] - sums[cuts - 1]
-    few, many = cuts, count - cuts
-    within = squares[-1] - low**2 / few - high**2 / many
-    spread = np.sqrt(np.maximum(within / (count - 2), _LEAST_SPREAD**2))
-    gaps = high / many - low / few
-    return gaps, gaps / (spread * np.sqrt(1 / few + 1 / many))
+def _ratios(logs: Values) -> Values:
+    """Student's t of the difference of the means behind and before each cut, with a common
+    variance."""
+    between = between_parts(logs)
+    within = (logs.var() * len(logs) - between) / (len(logs) - 2)
+    return np.asarray(np.sqrt(between / np.maximum(within, _LEAST_SPREAD**2)))
 
 
 def _mode(values: list[tuple[float, int]]) -> Mode:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.analysis.diagnosis.signals import Matrix, SignalSeries, Windows
 from torchscale.analysis.stats.levels import two_levels
-from torchscale.analysis.stats.peers import median_of_others, medians_of_others
+from torchscale.analysis.stats.peers import medians_of_others
 
 SPELL_EXCESS = 0.10
 """How much slower than the others' median a rank is in its slow spells. Chosen: a device that
@@ -157,7 +157,7 @@ def _spells_at(windows: Windows, others: SignalSeries, row: int, scale: int) -> 
     share_of_steps = float(windows.steps[state].sum() / windows.steps.sum())
     quiet_rise = None
     if windows.quiet is not None:
-        quiet = median_of_others(windows.quiet, row)
+        quiet = medians_of_others(windows.quiet)[row]
         quiet_rise = _rise(windows.quiet[row] - quiet, state) / (
             rise * float(np.median(quiet)) / typical
         )

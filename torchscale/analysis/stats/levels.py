@@ -45,6 +45,13 @@ def between_parts(values: Values) -> Values:
     return np.asarray(rises(values) ** 2 * (before * (count - before) / count))
 
 
+def within_parts(values: Values) -> Values:
+    """Standard deviation of three values or more around the mean of their part, for each cut."""
+    count = values.shape[-1]
+    whole = values.var(axis=-1, keepdims=True) * count
+    return np.asarray(np.sqrt(np.maximum(0.0, whole - between_parts(values)) / (count - 2)))
+
+
 @dataclass(frozen=True)
 class TwoLevels:
     """The levels of rows of values, one of each for a row.

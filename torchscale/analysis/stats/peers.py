@@ -83,8 +83,8 @@ def outliers_among_peers(
     slow = means > student_t_quantile(1 - error, length - 1) * errors
     slow &= means >= least * typical
     if count > FEW_PEERS and slow.any():
-        beyond = outlying(values.mean(axis=1), FAMILY_ERROR / tests).places
-        slow &= np.isin(np.arange(count), beyond)
+        low = low_peers(-values.mean(axis=1), FAMILY_ERROR / tests).low
+        slow &= np.isin(np.arange(count), low)
     return [
         SlowPeer(row, float(values[row].mean()), float(typical[row]), excess[row])
         for row in np.argsort(-means, kind="stable").tolist()
@@ -93,57 +93,58 @@ def outliers_among_peers(
 
 
 @dataclass(frozen=True)
-class Spread:
-    """How peers spread.
+class PeerLimit:
+    """What peers are held against.
 
     Attributes:
-        median, spread: Of those that are not outlying: the middle and the standard deviation.
-        limit: Above it a peer is outlying.
-        places: Of the outlying ones, the farthest first.
+        median, spread: Of those that are not low: the middle and the standard deviation.
+        limit: Below it a peer is low.
+        low: Rows of the low ones, the farthest first.
     """
 
     median: float
     spread: float
     limit: float
-    places: tuple[int, ...]
+    low: tuple[int, ...]
 
 
-def outlying(
+def low_peers(
     levels: Sequence[float] | Values,
     error: float,
     *,
     least_gap: float = 0.0,
     least_spread: float = 0.0,
-) -> Spread:
-    """The levels, one for each of three peers or more, that lie above those of the others.
+) -> PeerLimit:
+    """The peers whose level, one for each of three or more, lies below those of the others.
 
     Args:
-        levels: Large where a peer is slow.
-        error: Chance that one of equal peers is called outlying.
-        least_gap: What lies less than this above the median is not.
+        levels: Small where a peer is slow.
+        error: Chance that one of equal peers is called low, over the number of tests.
+        least_gap: What lies less than this below the median is not low.
         least_spread: Of sound peers, which a few may be closer than by chance.
     """
     values = np.asarray(levels, dtype=np.float64)
-    order = np.argsort(-values)
-    # A third may be slow: with more of them it cannot be told who is not.
+    order = np.argsort(values)
+    # a third may be low: with more of them it cannot be told who is not
     most = (len(values) - 1) // 3
-    # None is compared with a lower median than that of the others when a third is left out.
-    enough = float(np.median(values[order[most:]])) + least_gap
-    most = min(most, int((values > enough).sum()))
+    # no peer is compared with a higher median than that of the others when a third is left out
+    enough = float(np.median(values[order[most:]])) - least_gap
+    most = min(most, int((values < enough).sum()))
 
-    def limit_of(others: Values) -> tuple[float, float, float]:
+    def held_against(others: Values, low: tuple[int, ...] = ()) -> PeerLimit:
         median, spread = float(np.median(others)), max(least_spread, float(others.std(ddof=1)))
-        return median, spread, median + max(least_gap, reach(len(others), error) * spread)
+        gap = max(least_gap, reach(len(others), error) * spread)
+        return PeerLimit(median, spread, median - gap, low)
 
-    found = 0
+    count = 0
     for place in range(most):
-        if values[order[place]] > limit_of(values[order[place + 1 :]])[2]:
-            found = place + 1
-    return Spread(*limit_of(values[order[found:]]), tuple(order[:found].tolist()))
+        if values[order[place]] < held_against(values[order[place + 1 :]]).limit:
+            count = place + 1
+    return held_against(values[order[count:]], tuple(order[:count].tolist()))
 
 
 def reach(others: int, error: float) -> float:
-    """How many spreads a peer may lie above the median of ``others``: Student's quantile, with the
+    """How many spreads a peer may lie below the median of ``others``: Student's quantile, with the
     error of the median."""
     return student_t_quantile(1 - error, others - 1) * of_difference(others)
 
@@ -154,14 +155,8 @@ def of_difference(others: int) -> float:
     return math.sqrt(1 + math.pi / 2 / others)
 
 
-def median_of_others(values: Values, row: int) -> Values:
-    """Median over all rows but one, for each sample."""
-    ordered = np.sort(np.delete(values, row, axis=0), axis=0)
-    return np.asarray((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
-
-
 def medians_of_others(values: Values) -> Values:
-    """:func:`median_of_others` of every row, from one sort of each sample.
+    """Median over all rows but one, for each row and sample; from one sort of each sample.
 
     Args:
         values: Two rows or more.

@@ -32,6 +32,22 @@ def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
     return float(stdtrit(degrees_of_freedom, probability))
 
 
+def student_t_probability(value: float, error: float, degrees_of_freedom: float) -> float:
+    """Chance of a value at least so far from 0, on either side; without an error it is 1 for 0 and 0
+    for any other."""
+    if error == 0:
+        return float(value == 0)
+    from scipy.special import stdtr  # noqa: PLC0415 - 0.2 s to import, and only comparisons need it
+
+    return 2 * float(stdtr(degrees_of_freedom, -abs(value) / error))
+
+
+def student_t_ends(value: float, error: float, degrees_of_freedom: float) -> tuple[float, float]:
+    """The 95 % interval."""
+    half = student_t_quantile(0.975, degrees_of_freedom) * error if error else 0.0
+    return value - half, value + half
+
+
 def geometric_mean(values: Sequence[float]) -> float:
     """Geometric mean of launches' values, whose ratios are compared; a single value is returned as
     it is.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchscale.analysis.stats.estimate import Estimate
-from torchscale.analysis.stats.levels import Values, between_parts, rises
+from torchscale.analysis.stats.levels import Values, between_parts, rises, within_parts
 from torchscale.analysis.stats.series import student_t_quantile
 
 MIN_ROUNDS = 3
@@ -92,9 +92,7 @@ def split(
 def _ratios(logs: Values) -> Values:
     """Student's t of the difference of the means behind and before each cut, with a common
     variance."""
-    between = between_parts(logs)
-    within = (logs.var() * len(logs) - between) / (len(logs) - 2)
-    return np.asarray(np.sqrt(between / np.maximum(within, _LEAST_SPREAD**2)))
+    return np.asarray(np.sqrt(between_parts(logs)) / np.maximum(within_parts(logs), _LEAST_SPREAD))
 
 
 def _mode(values: list[tuple[float, int]]) -> Mode:

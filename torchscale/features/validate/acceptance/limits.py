@@ -166,7 +166,7 @@ def held_against_peers(
             kind=LimitKind.PEERS,
             rate=math.exp(limit.limit),
             reference=math.exp(limit.median),
-            basis=f"{limit.parts} parts of this node: median less "
+            basis=f"{len(places)} parts of this node: median less "
             f"{format_percent(-math.expm1(limit.limit - limit.median))}",
         )
         for place in places:

@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from torchscale.analysis.stats.peers import of_difference, outlying
+from torchscale.analysis.stats.peers import PeerLimit, low_peers, of_difference
 
 FAMILY_ERROR = 0.002
 """Probability that an acceptance of sound parts accuses one of them, for each way to do so: against
@@ -43,25 +42,6 @@ FEW_DEFICIT = 0.10
 """What is less than this below a few others is not called low: it rests on an assumed spread."""
 
 
-@dataclass(frozen=True)
-class PeerLimit:
-    """What a fleet's parts are held against, as logarithms of rates.
-
-    Attributes:
-        median: Of the parts that are not low.
-        spread: Standard deviation of those.
-        limit: Below it a part is low.
-        parts: How many there are, the low ones with them.
-        low: Their places.
-    """
-
-    median: float
-    spread: float
-    limit: float
-    parts: int
-    low: tuple[int, ...]
-
-
 def peer_limit(levels: Sequence[float], tests: int) -> PeerLimit | None:
     """The limit for parts of one kind in one figure; ``None`` for fewer than :data:`MIN_PEERS`.
 
@@ -71,13 +51,8 @@ def peer_limit(levels: Sequence[float], tests: int) -> PeerLimit | None:
     """
     if len(levels) < MIN_PEERS:
         return None
-    found = outlying(
-        -np.asarray(levels, dtype=np.float64),
-        FAMILY_ERROR / tests,
-        least_gap=-math.log1p(-MIN_DEFICIT),
-        least_spread=LEAST_SPREAD,
-    )
-    return PeerLimit(-found.median, found.spread, -found.limit, len(levels), found.places)
+    least = -math.log1p(-MIN_DEFICIT)
+    return low_peers(levels, FAMILY_ERROR / tests, least_gap=least, least_spread=LEAST_SPREAD)
 
 
 def node_limit(levels: Sequence[float], tests: int, assumed: float) -> PeerLimit | None:
@@ -100,7 +75,7 @@ def node_limit(levels: Sequence[float], tests: int, assumed: float) -> PeerLimit
     spread = max(assumed, float(others.std(ddof=1)))
     reach = few_reach(len(others), tests, spread)
     low = (slowest,) if values[slowest] < median - reach else ()
-    return PeerLimit(median, spread, median - reach, len(values), low)
+    return PeerLimit(median, spread, median - reach, low)
 
 
 def few_reach(others: int, tests: int, spread: float) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchscale.analysis.stats.estimate import Estimate, from_log
+from torchscale.analysis.stats.peers import PeerLimit
 from torchscale.features.validate.acceptance.causes import CauseQuestion, Explanation, explain
 from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS, log_level
 from torchscale.features.validate.acceptance.judge import undisturbed
@@ -19,7 +20,6 @@ from torchscale.features.validate.acceptance.peers import (
     FEW_NODES,
     MIN_NODES,
     NODE_SPREAD,
-    PeerLimit,
     node_limit,
     peer_limit,
 )

@@ -42,6 +42,7 @@ TESTED_BY: dict[str, str] = {
     "analysis/training/digest.py": "analysis/training/test_signals.py",
     "analysis/training/exchange_waits.py": "analysis/training/test_signals.py",
     "features/watch/analysis/evidence.py": "features/watch/job/test_job.py",
+    "features/watch/job/memory_limits.py": "features/watch/job/test_job.py",
     "features/watch/analysis/signals.py": "features/watch/analysis/test_verdict.py",
     "features/watch/blocks.py": "features/watch/test_document.py",
     "features/watch/ends/others.py": "features/watch/ends/test_failure.py",

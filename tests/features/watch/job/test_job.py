@@ -13,6 +13,7 @@ from tests.features.watch.job.folders import USE, write_job, write_samples
 from torchscale.features.watch.job import host_load
 from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.job import WatchedJob
+from torchscale.features.watch.job.memory_limits import memory_limits
 from torchscale.features.watch.job.settled import LEFT_OUT
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.profiles.finding import Confidence, FindingKind
@@ -189,3 +190,20 @@ def test_ten_steps_make_no_figure_and_eleven_do(tmp_path: Path) -> None:
     write_job(tmp_path / "longer", job(2, LEFT_OUT + 1))
     assert _job(tmp_path / "short").report(STARTED + 60).step_seconds is None
     assert _job(tmp_path / "longer").report(STARTED + 60).step_seconds is not None
+
+
+def test_limits_of_memory_are_those_of_the_device_and_of_the_control_group(tmp_path: Path) -> None:
+    group = tmp_path / "sys/fs/cgroup/job"
+    group.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/job\n")
+    (group / "memory.max").write_text(str(1 << 30))
+    write_job(tmp_path, job(2, 5))
+    watched = _job(tmp_path)
+    watched.report(STARTED + 60)
+    for stream in watched.streams.values():
+        stream.use = stream.use.model_copy(update={"device_memory_bytes": 80 << 30})
+
+    limits = memory_limits(watched.streams.values(), tmp_path)
+    assert limits.device == (80 << 30, 80 << 30)
+    assert list(limits.host.values()) == [1 << 30]

@@ -20,6 +20,7 @@ from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.how_ended import how_ended
 from torchscale.features.watch.job.judged_report import with_verdict
 from torchscale.features.watch.job.measured_job import measured_job
+from torchscale.features.watch.job.memory_limits import memory_limits
 from torchscale.features.watch.job.notes import notes_on_ranks
 from torchscale.features.watch.job.rank_folders import failures, rank_folders
 from torchscale.features.watch.job.runs import Past
@@ -228,7 +229,8 @@ class WatchedJob:
             on_device = any(
                 stream.facts.device != "cpu" for stream in attempt.follower.streams.values()
             )
-            self.verdict = judge_job(log, attempt.evidence, on_device=on_device)
+            limits = memory_limits(attempt.follower.streams.values())
+            self.verdict = judge_job(log, attempt.evidence, on_device=on_device, limits=limits)
         return self.verdict
 
     @property

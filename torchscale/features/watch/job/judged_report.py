@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from torchscale.analysis.training.cell_diagnosis import with_doubts
 from torchscale.analysis.training.flags import doubts
+from torchscale.features.watch.analysis.everyday.first_steps import find_slow_first_steps
 from torchscale.features.watch.analysis.startup import slow_start
 from torchscale.features.watch.analysis.verdict import JobVerdict
 from torchscale.features.watch.job.attempts import Attempt
 from torchscale.features.watch.job.finding_places import with_places
 from torchscale.features.watch.job.rank_rows import rank_rows
 from torchscale.features.watch.job.script_records import MeasuredProgram
+from torchscale.features.watch.job.settled import LEFT_OUT
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 
 
@@ -23,7 +25,9 @@ def with_verdict(
     findings = tuple(with_places(item, attempt, table) for item in verdict.findings)
     edges = {edge for item in findings for edge in (item.first_step, item.last_step)}
     seconds = max(1, attempt.follower.steps) * float(table.wall.mean())
-    slow = slow_start(attempt.startup)
+    starts = [slow_start(attempt.startup)]
+    if attempt.log is not None:
+        starts.append(find_slow_first_steps(attempt.log, attempt.evidence, LEFT_OUT))
     return report.model_copy(
         update={
             "world_size": facts.world_size,
@@ -38,7 +42,7 @@ def with_verdict(
                     item.model_copy(update={"finding": with_doubts(item.finding, under)})
                     for item in findings
                 ),
-                *([] if slow is None else [WatchFinding(finding=slow)]),
+                *(WatchFinding(finding=slow) for slow in starts if slow is not None),
             ),
             "abstentions": verdict.abstentions,
             "changes": tuple(step for step in verdict.changes if step in edges),

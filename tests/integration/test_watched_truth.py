@@ -123,8 +123,8 @@ def _pdf_text(path: Path) -> str:
 
 def _flat(text: str) -> str:
     """Without marks, and in one line."""
-    plain = re.sub(r'<span class="mark"[^>]*>.</span>', "", text)
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<(?!module>)[^>]*>|\\|\*", "", plain)))
+    plain = re.sub(r'<span class="mark"[^>]*>.</span>|\\|\*', "", text)
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<(?!module>)[^>]*>", "", plain)))
 
 
 def test_its_state_is_one(shown: Shown) -> None:

@@ -15,8 +15,9 @@ import itertools
 import json
 import os
 import re
+import types
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin
 from urllib.parse import quote
 
 from torchscale.util.secret_arguments import redact_command
@@ -189,9 +190,10 @@ def redact_model(model: M) -> M:
 
 
 def _texts_in(values: Collection[object]) -> Iterator[str]:
-    """All texts and keys of mappings within ``values``. Records have many parts of one kind and many
-    numbers: values of one type are looked at together."""
-    by_kind: dict[type[Any], list[Any]] = collections.defaultdict(list)
+    """All texts and keys of mappings within ``values``, and names of fields that are those of
+    secrets. Records have many parts of one kind and many numbers: values of one type are looked at
+    together, and fields of numbers not at all."""
+    by_kind: dict[Any, list[Any]] = collections.defaultdict(list)
     for value in values:
         by_kind[type(value)].append(value)
     for kind, members in by_kind.items():
@@ -202,8 +204,39 @@ def _texts_in(values: Collection[object]) -> Iterator[str]:
         elif issubclass(kind, (tuple, list, set, frozenset)):
             yield from _texts_in(list(itertools.chain.from_iterable(members)))
         elif hasattr(kind, "model_fields"):
-            extra = (one.__pydantic_extra__ for one in members)
-            yield from _texts_in([*map(vars, members), *extra])
+            fields = _text_fields(kind)
+            yield from fields.of_secrets
+            extra = [one.__pydantic_extra__ for one in members if one.__pydantic_extra__]
+            yield from _texts_in(
+                [getattr(one, name) for one in members for name in fields.names] + extra
+            )
+
+
+class _TextFields(NamedTuple):
+    """Fields of a model whose type allows a text, and those of them with names of secrets."""
+
+    names: tuple[str, ...]
+    of_secrets: tuple[str, ...]
+
+
+@functools.cache
+def _text_fields(model: type[BaseModel]) -> _TextFields:
+    fields = model.model_fields.items()
+    names = tuple(name for name, field in fields if _may_hold_text(field.annotation))
+    return _TextFields(names, tuple(filter(is_secret_name, names)))
+
+
+def _may_hold_text(annotation: object) -> bool:
+    """Whether a value of this type may be a text or hold one; numbers, and tuples and alternatives
+    of numbers, do not."""
+    if annotation in (int, float, bool, type(None), Ellipsis):
+        return False
+    parts = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        parts = parts[:1]
+    elif get_origin(annotation) not in (tuple, Union, types.UnionType):
+        return True
+    return not parts or any(map(_may_hold_text, parts))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from tests.factories import cells, experiment, experiment_file, launch_record
 from torchscale.schema.launch.failure import FailureKind, RankFailure
@@ -628,14 +628,29 @@ def test_the_host_of_a_webhook_stays() -> None:
     assert shown == f"https://acme.webhook.office.com/{REDACTED}"
 
 
+class _Node(BaseModel):
+    size: float
+    next: _Node | None = None
+
+
+class _Named(_Node):
+    name: str = ""
+
+
+class _Open(_Node):
+    model_config = ConfigDict(extra="allow")
+
+
 Number = Annotated[float, Field(ge=0)]
 TEXT_TYPES = (
     *(str, str | None, float | str, Any, object, Path, State, list[str], dict[str, float]),
     *(tuple[str, ...], tuple[float, tuple[int, str]], Annotated[str | None, Field()]),
+    *(_Named, tuple[_Node | _Named, ...], _Open | None),
 )
 NUMBER_TYPES = (
     *(int, bool, float | None, Number, Number | None, Annotated[int | None, Field(ge=0)]),
     *(tuple[float, ...], tuple[tuple[Number | None, ...], ...] | None, tuple[int, float]),
+    *(_Node, _Node | None, tuple[_Node, ...]),
 )
 
 
@@ -646,6 +661,12 @@ NUMBER_TYPES = (
 def test_only_fields_of_numbers_are_not_looked_at(kind: Any, is_text: bool) -> None:
     model = create_model("_Made", part=(kind, ...))
     assert redaction._text_fields(model).names == ("part",) * is_text
+
+
+def test_a_field_that_the_model_does_not_know_is_looked_at() -> None:
+    note_secrets({"MY_TOKEN": SECRET})
+    shown = redact_model(_Open.model_validate({"size": 1, "said": SECRET}))
+    assert json.loads(shown.model_dump_json())["said"] == REDACTED
 
 
 def test_a_text_under_the_name_of_a_secret_is_hidden_in_a_model_too() -> None:

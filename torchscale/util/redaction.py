@@ -16,7 +16,7 @@ import json
 import os
 import re
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin
 from urllib.parse import quote
 
@@ -189,6 +189,9 @@ def redact_model(model: M) -> M:
     return model
 
 
+_WITHOUT_TEXT = (int, float, bool, type(None))
+
+
 def _texts_in(values: Collection[object]) -> Iterator[str]:
     """All texts and keys of mappings within ``values``, and names of fields that are those of
     secrets. Records have many parts of one kind and many numbers: values of one type are looked at
@@ -197,6 +200,8 @@ def _texts_in(values: Collection[object]) -> Iterator[str]:
     for value in values:
         by_kind[type(value)].append(value)
     for kind, members in by_kind.items():
+        if kind in _WITHOUT_TEXT:
+            continue
         if issubclass(kind, (str, os.PathLike)):
             yield from set(map(str, members))
         elif issubclass(kind, Mapping):
@@ -206,10 +211,7 @@ def _texts_in(values: Collection[object]) -> Iterator[str]:
         elif hasattr(kind, "model_fields"):
             fields = _text_fields(kind)
             yield from fields.of_secrets
-            extra = [one.__pydantic_extra__ for one in members if one.__pydantic_extra__]
-            yield from _texts_in(
-                [getattr(one, name) for one in members for name in fields.names] + extra
-            )
+            yield from _texts_in([getattr(one, name) for one in members for name in fields.names])
 
 
 class _TextFields(NamedTuple):
@@ -222,21 +224,33 @@ class _TextFields(NamedTuple):
 @functools.cache
 def _text_fields(model: type[BaseModel]) -> _TextFields:
     fields = model.model_fields.items()
-    names = tuple(name for name, field in fields if _may_hold_text(field.annotation))
-    return _TextFields(names, tuple(filter(is_secret_name, names)))
+    names = [name for name, field in fields if _may_hold_text(field.annotation, {model})]
+    further = ["__pydantic_extra__"] * _has_more(model)
+    return _TextFields((*names, *further), tuple(filter(is_secret_name, names)))
 
 
-def _may_hold_text(annotation: object) -> bool:
-    """Whether a value of this type may be a text or hold one; numbers, and tuples and alternatives
-    of numbers, do not."""
-    if annotation in (int, float, bool, type(None), Ellipsis):
+def _has_more(model: type[BaseModel]) -> bool:
+    """Whether it keeps fields that it does not know."""
+    return model.model_config.get("extra") == "allow"
+
+
+def _may_hold_text(annotation: object, within: Set[object]) -> bool:
+    """Whether a value of this type may be a text or hold one. Numbers do not, nor do tuples,
+    alternatives and models of numbers; ``within`` are models that it is a part of."""
+    if annotation in (*_WITHOUT_TEXT, ...):
         return False
     parts = get_args(annotation)
+    if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
+        inside = within | {annotation}
+        fields = () if annotation in within else annotation.model_fields.values()
+        return _has_more(annotation) or any(
+            _may_hold_text(one.annotation, inside) for one in fields
+        )
     if get_origin(annotation) is Annotated:
         parts = parts[:1]
     elif get_origin(annotation) not in (tuple, Union, types.UnionType):
         return True
-    return not parts or any(map(_may_hold_text, parts))
+    return not parts or any(_may_hold_text(part, within) for part in parts)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -132,6 +132,8 @@ class TrainingCell(Frozen):
 
     def told_apart(self, words: str) -> TrainingCell:
         """The same cell, with these as :attr:`apart`."""
+        if words == self._apart:
+            return self
         copied = self.model_copy()
         copied._apart = words
         return copied

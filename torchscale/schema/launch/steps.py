@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from functools import cached_property
 
 from pydantic import model_validator
 
@@ -72,7 +73,7 @@ class BatchTimes(Frozen):
     def __len__(self) -> int:
         return len(self.steps)
 
-    @property
+    @cached_property
     def total_seconds(self) -> float:
         """Seconds of all batches together."""
         return sum(self.seconds)

@@ -85,10 +85,7 @@ class DiagnosisRule:
 
     def applies_to(self, signals: Signals) -> bool:
         """Whether the rule is about such signals."""
-        for holds in self.where:  # a loop of its own: it runs for each rule and each cell
-            if not holds(signals):
-                return False
-        return True
+        return not self.where or all(holds(signals) for holds in self.where)
 
     def lacks_others(self, signals: Signals) -> bool:
         """Whether the rule is about several ranks, of which one is here."""

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import itertools
 import json
+import operator
 import os
 import re
 import types
@@ -211,7 +212,13 @@ def _texts_in(values: Collection[object]) -> Iterator[str]:
         elif hasattr(kind, "model_fields"):
             fields = _text_fields(kind)
             yield from fields.of_secrets
-            yield from _texts_in([getattr(one, name) for one in members for name in fields.names])
+            if fields.names:
+                read = operator.attrgetter(*fields.names)
+                parts = map(read, members)
+                several = len(fields.names) > 1
+                yield from _texts_in(
+                    [*itertools.chain.from_iterable(parts)] if several else [*parts]
+                )
 
 
 class _TextFields(NamedTuple):

@@ -4,7 +4,7 @@ what it cost."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from torchscale.schema.watch.attempt import CommandRun
 from torchscale.schema.watch.report import (
@@ -88,7 +88,7 @@ def with_losses(attempts: Sequence[WatchedAttempt]) -> list[WatchedAttempt]:
     """The attempts with what the end of each cost: the time until the next one began, that one's start,
     and its steps that repeat others."""
     found = []
-    for one, following in zip(attempts, [*attempts[1:], None], strict=True):
+    for one, following in zip_longest(attempts, attempts[1:]):
         lost = None
         if following is not None:
             between = max(0.0, following.began - one.last_seen)

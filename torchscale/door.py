@@ -42,6 +42,12 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "derived files": {
             "summary.csv": "measure.summary_file:write_summary_file",
         },
+        "first screens": {
+            "watch": "features.watch.first_screen",
+        },
+        "figures of jobs": {
+            "watch": "features.watch.document:watched_figures",
+        },
         "folders": {
             "analysis.json": "features.trace.report:listed_recording",
             "watch.json": "features.watch.listed:listed_job",
@@ -94,6 +100,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "reports": {
             "analysis.json": "features.trace.report:recording_report",
+            "watch.json": "features.watch.report:job_report",
         },
         "schemas": {
             "report": "schema.exports.report:DOCUMENT",

@@ -362,16 +362,6 @@ def test_what_a_killed_command_left_half_written_goes_with_the_next_launch(tmp_p
     assert (unfinished.parent / "cell.json").exists()
 
 
-def test_what_a_launch_did_not_leave_of_its_watch_is_none(tmp_path: Path) -> None:
-    folder = measured(tmp_path / "run")
-    cell = trained(folder.experiment.plan[0])
-    assert folder.watched(cell, 0) is None
-    report = folder.launch_directory(cell, 0) / "watch" / "watch.json"
-    report.parent.mkdir()
-    report.write_text("{")
-    assert folder.watched(cell, 0) is None
-
-
 def test_the_steps_of_a_rank_are_those_of_its_file(tmp_path: Path) -> None:
     folder = measured(tmp_path / "run")
     cell = trained(folder.experiment.plan[0])
@@ -418,11 +408,15 @@ def test_a_folder_of_a_watched_job_is_told_how_to_read_it(tmp_path: Path) -> Non
     assert raised.value.hint == f"it holds a watched job: torchscale watch {tmp_path}"
 
 
-def test_what_a_launch_left_of_its_watch_is_read(tmp_path: Path) -> None:
-    folder = measured(tmp_path / "run")
+def test_what_was_seen_of_a_script_is_the_report_of_its_last_launch(tmp_path: Path) -> None:
+    script = {"script": "train.py {batch_size}"}
+    folder = folder_with(tmp_path / "run", models=[script], batch_sizes=[8], gpu_counts=[1])
     cell = trained(folder.experiment.plan[0])
     report = WatchReport(tool_version="1", command=("train.py",), started_at="", seconds=1.0)
-    path = folder.launch_directory(cell, 0) / "watch" / "watch.json"
-    path.parent.mkdir()
-    path.write_text(report.model_dump_json())
-    assert folder.watched(cell, 0) == report
+    for launch, text in ((0, report.model_dump_json()), (1, "{")):
+        path = folder.begin_launch(cell, launch) / "watch" / "watch.json"
+        folder.finish_launch(cell, launch_record(cell, launch))
+        assert folder.load().cells[0].watched == (None if launch == 0 else report)
+        path.parent.mkdir()
+        path.write_text(text)
+        assert folder.load().cells[0].watched == report, "a damaged one is left out"

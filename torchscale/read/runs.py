@@ -20,6 +20,7 @@ from torchscale.report.text.labels import cell_label
 from torchscale.report.text.profile import stall_line
 from torchscale.results.reader import read_summary
 from torchscale.schema.state import State
+from torchscale.store.cell_files import WATCH_REPORT
 from torchscale.store.locations import RESULTS
 from torchscale.store.lock import is_locked
 from torchscale.util.words import plural
@@ -36,9 +37,9 @@ class RunEntry:
         id: The folder's name.
         directory: The folder.
         measured_at: When something was last written, ISO 8601 in UTC.
-        state: ``watched``, ``lost`` (the command that watched it is gone without a result),
-            ``running``, ``partial`` (something is left to run), ``failed`` (some cells failed),
-            ``done``, ``recording`` (of ``torchscale profile``) or ``unreadable``.
+        state: ``running``, ``partial`` (something is left to run), ``failed`` (some cells, or the
+            watched job), ``done``, ``lost`` (the command that watched it is gone without a result),
+            ``recording`` (of ``torchscale profile``) or ``unreadable``.
         done: Cells with figures.
         planned: Cells that this machine can run.
         headline: The figures of the cell with most devices, with their intervals. For an unreadable
@@ -128,8 +129,9 @@ def _read_entry(folder: Path, measured_at: str) -> RunEntry:
 
 
 def _other_than_run(folder: Path) -> str | None:
-    """The file by which a folder is known that is no run folder."""
-    if (folder / RUN).is_file():
+    """The file by which a folder is known that is no run folder, or whose run is a watched job: how
+    that ended is in its own file."""
+    if (folder / RUN).is_file() and not (folder / WATCH_REPORT).is_file():
         return None
     return next((name for name in FOLDERS if (folder / name).is_file()), None)
 

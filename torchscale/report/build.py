@@ -69,7 +69,7 @@ def build_document(
     )
     sections = [section for section in (*of_kinds, *of_all) if section.blocks]
     return Document(
-        title=f"{_kind(summary)}: {experiment.config.experiment_name}",
+        title=_title(summary),
         subtitle=" · ".join(parts),
         verdict=(),
         key_figures=(),
@@ -78,10 +78,15 @@ def build_document(
     )
 
 
-def _kind(summary: RunSummary) -> str:
+def _title(summary: RunSummary) -> str:
+    if summary.job is not None:
+        return f"Watched job: {shortened(summary.cells[0].cell.title)}"
+    kind = "Training scaling"
     if not summary.cells:
-        return "Machine"
-    return "Training profile" if profiled_only(summary) else "Training scaling"
+        kind = "Machine"
+    elif profiled_only(summary):
+        kind = "Training profile"
+    return f"{kind}: {summary.experiment.config.experiment_name}"
 
 
 def _with_chart(first: Overview, sections: Sequence[Section]) -> Overview:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from torchscale.schema.cells.training import TrainingCell
@@ -10,7 +10,6 @@ from torchscale.schema.launch.record import payload
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.run.content import LaunchDetail
 from torchscale.schema.run.experiment_file import ExperimentFile, PlannedCell
-from torchscale.schema.watch.report import WatchReport
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.gc import gc_paused
 
@@ -19,8 +18,8 @@ from torchscale.util.gc import gc_paused
 def read_details(
     directory: Path, experiment: ExperimentFile, cells: Iterable[TrainingCell]
 ) -> dict[str, LaunchDetail]:
-    """The first launch of each of ``cells``, by cell id, and the last report of ``watch``, which is
-    about all attempts of a job; a cell without a launch that can be read is left out.
+    """The first launch of each of ``cells``, by cell id; a cell without a launch that can be read is
+    left out.
 
     Args:
         directory: A results directory.
@@ -36,13 +35,5 @@ def read_details(
             details[cell.id] = LaunchDetail(
                 payload(record, TrainingResult),
                 folder.readings(cell, record.launch),
-                _last_report(folder, cell, [record.launch for record in cell_run.launches]),
             )
     return details
-
-
-def _last_report(
-    folder: RunFolder, cell: TrainingCell, launches: Sequence[int]
-) -> WatchReport | None:
-    reports = (folder.watched(cell, launch) for launch in reversed(launches))
-    return next((report for report in reports if report is not None), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -10,17 +11,21 @@ from pathlib import Path
 from pydantic import RootModel
 
 from torchscale.errors import OutputError
-from torchscale.schema.cells.kinds import AnyCell
+from torchscale.schema.cells.kinds import AnyCell, as_kind
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.experiment_file import PlannedCell
+from torchscale.schema.watch.report import WatchReport
 from torchscale.store.json_files import DamagedFileError, UnreadableFileError, read_model
 from torchscale.util.files import atomic_write_model, fsync_directory
 from torchscale.util.logs import clean_logs
 
 _LAUNCH_NAME = re.compile(r"^launch-(\d{1,6})$")
 _PROFILE_NAME = re.compile(r"^profile-(\d{1,6})$")
+WATCH_REPORT = "watch.json"
+"""What ``watch`` saw of a program."""
 
 
 def read_cell(directory: Path) -> AnyCell:
@@ -62,7 +67,25 @@ def read_cell_run(root: Path, planned: PlannedCell) -> tuple[CellRun, list[str]]
     except DamagedFileError as error:
         problems.append(str(error))
         profile = None
-    return CellRun(planned, tuple(launches), profile), problems
+    watched = _last_watch(root, planned.cell, [record.launch for record in launches])
+    return CellRun(planned, tuple(launches), profile, watched), problems
+
+
+def _last_watch(root: Path, cell: AnyCell, launches: Sequence[int]) -> WatchReport | None:
+    """What ``watch`` last saw of a user's program: of a watched job, which is of all attempts, the
+    report in its folder, and of a script in a sweep that of its last launch; ``None`` where there is
+    none that can be read."""
+    trained = as_kind(cell, TrainingCell)
+    if trained is None or trained.script is None:
+        return None
+    folder = root / "cells" / cell.id
+    paths = [folder / f"launch-{number}" / "watch" / WATCH_REPORT for number in reversed(launches)]
+    for path in [root / WATCH_REPORT] if trained.is_watched else paths:
+        with contextlib.suppress(DamagedFileError):
+            report = read_model(root, path, WatchReport)
+            if report.world_size == cell.world_size or not trained.is_watched:
+                return report
+    return None
 
 
 def _last_analysis(root: Path, directories: Sequence[Path]) -> ProfileAnalysis | None:

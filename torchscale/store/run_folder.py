@@ -22,8 +22,8 @@ from torchscale.schema.launch.steps import StepSample
 from torchscale.schema.launch.telemetry import Reading
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.experiment_file import ExperimentFile, PlannedCell
-from torchscale.schema.watch.report import WatchReport
 from torchscale.store.cell_files import (
+    WATCH_REPORT,
     launch_directories,
     make_cell_directory,
     number_of,
@@ -98,7 +98,7 @@ class RunFolder:
             )
         if not (path / "experiment.json").is_file():
             hint = None
-            if (path / "watch.json").is_file():
+            if (path / WATCH_REPORT).is_file():
                 hint = f"it holds a watched job: torchscale watch {path}"
             raise StoreError(
                 f"{path} is not a results directory: it has no experiment.json", hint=hint
@@ -255,15 +255,6 @@ class RunFolder:
         return read_lines(
             self.path, self.launch_directory(cell, launch) / "telemetry.jsonl", Reading
         )
-
-    def watched(self, cell: AnyCell, launch: int) -> WatchReport | None:
-        """What ``watch`` saw of a launch of a user's program; ``None`` where there is none, or it
-        cannot be read."""
-        path = self.launch_directory(cell, launch) / "watch" / "watch.json"
-        try:
-            return read_model(self.path, path, WatchReport)
-        except DamagedFileError:
-            return None
 
     def steps(self, cell: AnyCell, launch: int, rank: int) -> tuple[StepSample, ...]:
         """Every step of a rank; empty where they were not kept, lines that cannot be read left

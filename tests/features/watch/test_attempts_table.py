@@ -14,7 +14,7 @@ def _attempt(number: int, **fields: object) -> WatchedAttempt:
     return WatchedAttempt.model_validate({**known, **fields})
 
 
-def _rows(*attempts: WatchedAttempt, state: JobState = JobState.ENDED) -> list[list[str]]:
+def _rows(*attempts: WatchedAttempt, state: JobState = JobState.DONE) -> list[list[str]]:
     report = WatchReport(
         tool_version="1",
         command=(),

@@ -9,8 +9,9 @@ import pytest
 from tests.features.export.formats.exposition import parse
 from tests.features.watch.analysis.jobs import START_NS, job
 from tests.features.watch.job.folders import write_job, write_start
-from torchscale.features.watch.document import job_name, watched_document, watched_figures
+from torchscale.features.watch.document import watched_document, watched_figures
 from torchscale.features.watch.job.job import WatchedJob
+from torchscale.features.watch.text import job_name
 from torchscale.report.document import Paragraph
 from torchscale.report.figures.figure import ExportedRun
 from torchscale.report.figures.prometheus import render
@@ -36,7 +37,8 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> WatchReport:
 def test_the_page_says_what_limits_the_job_and_where_its_time_goes(late: WatchReport) -> None:
     document = watched_document(late)
     assert document.title == "train.py"
-    assert document.verdict[0].startswith("Rank 1 arrives ")
+    assert document.overview is not None
+    assert document.overview.causes[0].text.startswith("The whole job: rank 1 arrives ")
     tables = {
         block.caption: block
         for section in document.sections
@@ -70,7 +72,10 @@ def test_figures_for_prometheus(late: WatchReport) -> None:
 def test_a_job_of_which_nothing_is_known_yet_has_a_page_and_no_step(tmp_path: Path) -> None:
     report = WatchedJob(tmp_path, ("python", "-m", "train"), _STARTED).report(_STARTED + 1)
     assert job_name(report) == "python"
-    assert watched_document(report).verdict == ("Too few steps for a verdict so far.",)
+    overview = watched_document(report).overview
+    assert overview is not None
+    assert overview.headline.text == "python: No step was seen in 1 s."
+    assert [row.answer for row in overview.statuses] == ["running", "no figure", "0.0 %"]
     names = {figure.name for figure in watched_figures(report)}
     assert "watch_step_seconds" not in names
     assert {"watch_running", "watch_steps"} <= names
@@ -78,7 +83,10 @@ def test_a_job_of_which_nothing_is_known_yet_has_a_page_and_no_step(tmp_path: Pa
 
 def test_a_job_without_findings_says_so(late: WatchReport) -> None:
     clean = late.model_copy(update={"findings": ()})
-    assert watched_document(clean).verdict == ("No bottleneck found so far.",)
+    overview = watched_document(clean).overview
+    assert overview is not None
+    assert {row.question: row.answer for row in overview.statuses}["Limited by?"] == "nothing found"
+    assert overview.causes == ()
 
 
 def test_two_findings_of_one_kind_and_rank_are_one_sample(late: WatchReport) -> None:
@@ -117,7 +125,9 @@ def test_why_a_job_failed_is_the_first_sentence(late: WatchReport) -> None:
     )
     document = watched_document(late.model_copy(update={"failure": failure, "exit_code": 1}))
 
-    assert document.verdict[0].startswith("Failed after ")
-    assert document.verdict[0].endswith("rank 1 was ended by SIGKILL.")
+    overview = document.overview
+    assert overview is not None
+    assert overview.headline.text.startswith("train.py: Failed after ")
+    assert ": rank 1 was ended by SIGKILL; 401 steps on 2 ranks" in overview.headline.text
     texts = [block.text for block in document.sections[0].blocks if isinstance(block, Paragraph)]
     assert "a line." in texts

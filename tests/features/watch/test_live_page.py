@@ -13,10 +13,10 @@ from tests.features.watch.job.folders import write_job
 from torchscale.errors import StoreError
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.job.liveness import RUNS, this_run
-from torchscale.features.watch.job.run import REPORT
 from torchscale.features.watch.live_page import JobPage
 from torchscale.read.serve import RunPage
 from torchscale.schema.watch.attempt import JobRuns
+from torchscale.store.cell_files import WATCH_REPORT
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.files import atomic_write_model
 
@@ -29,7 +29,7 @@ def judged(directory: Path, exit_code: int | None = None) -> None:
         write_job(directory, job(2, 200))
     watched = WatchedJob(directory, ("torchrun", "train.py"), _STARTED)
     watched.advance()
-    atomic_write_model(directory / REPORT, watched.report(_STARTED + 60, exit_code))
+    atomic_write_model(directory / WATCH_REPORT, watched.report(_STARTED + 60, exit_code))
 
 
 def test_the_page_waits_for_the_first_judgement_and_follows_the_job(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_the_page_waits_for_the_first_judgement_and_follows_the_job(tmp_path: Pa
     assert 'torchscale_watch_steps{run="' in page.metrics(first, openmetrics=False)
     assert page.metrics(first, openmetrics=True).endswith("# EOF\n")
 
-    report = tmp_path / REPORT
+    report = tmp_path / WATCH_REPORT
     os.utime(report, ns=(1, report.stat().st_mtime_ns + 1))
     assert page.version() != first
 
@@ -101,7 +101,7 @@ def test_a_run_that_was_added_to_a_job_and_lost_is_shown(tmp_path: Path) -> None
 
 
 def test_a_damaged_report_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / REPORT).write_text("{")
+    (tmp_path / WATCH_REPORT).write_text("{")
     page = JobPage(tmp_path)
     assert page.version()
     with pytest.raises(StoreError, match="not the report of a watched job"):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.factories import cells, launch_record, rank_record, run
+from tests.report.sections.test_cells import scripts_run
 from torchscale.analysis.summary.run import RunSummary, summarize
 from torchscale.analysis.training.flags import Flag
 from torchscale.report.build import build_document
@@ -133,3 +134,12 @@ def test_the_interval_is_described_by_what_it_is_from() -> None:
 
 def test_a_flag_without_a_key_says_what_it_always_says() -> None:
     assert flag_text(Flag.CONTENDED, ()) == Flag.CONTENDED.explanation
+
+
+@pytest.mark.parametrize("samples_known", [True, False])
+def test_of_scripts_the_method_says_what_was_done_alone(samples_known: bool) -> None:
+    text = method_of(scripts_run(samples_known=samples_known))
+    assert "noted the ends of optimizer steps" in text
+    assert ("Throughput is global samples" in text) is samples_known
+    for word in ("bit by bit", "Unsynchronized", "meta device", "separate process", "torchrun"):
+        assert word not in text

@@ -14,13 +14,14 @@ from torchscale.analysis.training.figures import step_seconds, training_figures
 from torchscale.analysis.training.flags import (
     Flag,
     bounded_share,
+    doubts,
     launch_flags,
     other_processes_share,
 )
 from torchscale.analysis.training.pooling import pool_signals
 from torchscale.analysis.training.signals import launch_signals
 from torchscale.analysis.training.step_parts import step_parts
-from torchscale.analysis.training.summary import TrainingSummary
+from torchscale.analysis.training.summary import Figures, TrainingSummary
 from torchscale.analysis.training.telemetry import device_use, joules
 from torchscale.analysis.training.throughput import (
     samples_per_second,
@@ -31,33 +32,44 @@ from torchscale.config.choices import Metric
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.training import TrainingResult
+from torchscale.schema.profiles.finding import Diagnosis
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.state import State
+from torchscale.schema.watch.report import WatchReport
 from torchscale.util.optional import complete, optional
 
 
 def summarize(
     cell_run: CellRun, cell: TrainingCell, repeats: int | None = None, run: Run | None = None
 ) -> TrainingSummary:
-    """The cell's state, and the figures of its launches where all that are complete are ``ok``.
+    """The cell's state, and the figures of its launches where all that are complete are ``ok``; of a
+    watched job those of what it did before it failed, too.
 
     Efficiency, decomposition and the roofline need other cells of the run:
     :func:`~torchscale.analysis.summary.run.assemble` adds them.
     """
     launches = completed_launches(cell_run)
+    state, reason = cell_outcome(cell_run, None if cell.is_watched else repeats)
+    measured = launches if state.has_figures else ()
+    if cell.is_watched:
+        measured = tuple(one for one in launches if _is_whole(payload(one, TrainingResult), cell))
+        reason = reason or (launches[-1].reason if launches and not measured else "")
     results = [payload(record, TrainingResult) for record in launches]
-    state, reason = cell_outcome(cell_run, repeats)
-    if state.has_figures and any(
-        len(result.ranks) != cell.world_size or result.steps is None for result in results
-    ):
-        state, reason = State.INCOMPLETE, "a record lacks the steps of some ranks"
+    if measured and not cell.is_watched and not all(_is_whole(one, cell) for one in results):
+        state, reason, measured = State.INCOMPLETE, "a record lacks the steps of some ranks", ()
     summary = TrainingSummary(
         cell,
         state,
         reason,
         len(launches),
-        facts=cell_facts(cell_run, state, _launch_values, lambda record: _conditions(record, cell)),
+        facts=cell_facts(
+            cell_run,
+            state,
+            _launch_values,
+            lambda record: _conditions(record, cell),
+            measured=measured,
+        ),
         counted=next(
             (rank.flops for result in results for rank in result.ranks if rank.flops is not None),
             None,
@@ -67,18 +79,49 @@ def summarize(
         flops_unknown=next(
             (rank.flops_unknown for one in results for rank in one.ranks if rank.flops_unknown), ""
         ),
+        watched=cell_run.watched,
     )
-    if not state.has_figures:
+    if cell.is_watched and cell_run.watched is not None:
+        summary = replace(summary, diagnosis=_found(cell_run.watched))
+    if not measured:
         return summary
+    results = [payload(record, TrainingResult) for record in measured]
     flags = sorted({Flag(name) for launch in summary.facts.launches for name in launch.flags or ()})
-    by_launch = [_signals(record, cell) for record in launches]
+    by_launch = [_signals(record, cell) for record in measured]
     pooled = _pooled(by_launch, step_seconds(results))
+    diagnosis = summary.diagnosis
+    figures = training_figures(cell, measured, pooled)
+    if cell.is_watched:
+        figures = _of_job(figures, cell_run.watched)
+    else:
+        diagnosis = diagnose_cell(by_launch, pooled, results[0].ranks, flags)
     return replace(
         summary,
-        facts=_with_parts(summary.facts, launches, by_launch),
-        figures=training_figures(cell, launches, pooled),
+        facts=_with_parts(summary.facts, measured, by_launch),
+        figures=figures,
         flags=tuple(flags),
-        diagnosis=diagnose_cell(by_launch, pooled, results[0].ranks, flags),
+        diagnosis=diagnosis,
+    )
+
+
+def _is_whole(result: TrainingResult, cell: TrainingCell) -> bool:
+    return len(result.ranks) == cell.world_size and result.steps is not None
+
+
+def _found(report: WatchReport) -> Diagnosis:
+    """What ``watch`` found: a job's steps are judged once."""
+    findings = tuple(item.finding for item in report.findings)
+    return Diagnosis(findings=findings, abstentions=report.abstentions)
+
+
+def _of_job(figures: Figures, report: WatchReport | None) -> Figures:
+    """A job's mean step is that of ``watch``. It has no interval: its steps are all that there are,
+    and what changes in them is a finding and no noise."""
+    step = figures.step_mean
+    if report is not None and report.step_seconds:
+        step = report.step_seconds
+    return replace(
+        figures, step_mean=step, half_width=None, run_half_width=None, autocorrelation=None
     )
 
 
@@ -123,8 +166,12 @@ def flag_names(summary: TrainingSummary) -> tuple[str, ...]:
 
 
 def _conditions(record: LaunchRecord, cell: TrainingCell) -> LaunchConditions:
-    flags = sorted(flag.value for flag in launch_flags(record, cell.measurement))
     ranks = payload(record, TrainingResult).ranks
+    # A job's steps are measured by no rule that noise or a trend could break.
+    found = launch_flags(record, cell.measurement)
+    if cell.is_watched:
+        found = doubts(record.machine_telemetry, ranks)
+    flags = sorted(flag.value for flag in found)
     share = optional(bounded_share, other_processes_share(ranks))
     return LaunchConditions(tuple(flags), share, delay_bounds(record), fixed_work(ranks))
 

@@ -121,17 +121,22 @@ def cell_facts(
     state: State,
     launch_values: LaunchValues,
     conditions_of: ConditionsOf = no_conditions,
+    *,
+    measured: Sequence[LaunchRecord] | None = None,
 ) -> CellFacts:
-    """``state`` is the cell's: only cells with figures are compared. ``launch_values`` and
-    ``conditions_of`` belong to its kind."""
+    """``state`` is the cell's. ``launch_values`` and ``conditions_of`` belong to its kind.
+    ``measured`` are the launches that are compared: by default all, of a cell whose state has
+    figures."""
     completed = completed_launches(run)
     if not completed:
         return NO_FACTS
-    facts = _run_facts(completed)
-    if not state.has_figures:
-        return replace(facts, failed=_failed(completed, state))
-    launches = (_launch_figures(record, launch_values, conditions_of) for record in completed)
-    return replace(facts, launches=tuple(launches))
+    if measured is None:
+        measured = completed if state.has_figures else ()
+    launches = (_launch_figures(record, launch_values, conditions_of) for record in measured)
+    facts = replace(_run_facts(completed), launches=tuple(launches))
+    if state.has_figures:
+        return facts
+    return replace(facts, failed=_failed(completed, state))
 
 
 def _run_facts(completed: Sequence[LaunchRecord]) -> CellFacts:

@@ -62,8 +62,11 @@ def _in_launch(record: LaunchRecord, cell: AnyCell) -> Iterator[str]:
 
 def _are_together(record: LaunchRecord, cell: AnyCell) -> bool:
     """Each rank of the cell is there once, those of training with the same batches; what is stored
-    by rank is of all of them."""
+    by rank is of all of them. A watched job that ended before anything counted has none."""
     ranks: Sequence[AnyRank] = record.payload.ranks
+    trained = as_kind(cell, TrainingCell)
+    if trained is not None and trained.is_watched and not ranks:
+        return True
     known = {rank.rank for rank in ranks if rank.rank < rank.world_size == cell.world_size}
     training = as_kind(record.payload, TrainingResult)
     if training is None:

@@ -34,6 +34,7 @@ from torchscale.schema.exports.training import Compute, Decomposition, Parts
 from torchscale.schema.launch.rank import FlopCount
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.experiment_file import ExperimentFile
+from torchscale.schema.watch.report import WatchReport
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,12 @@ class RunSummary:
     def checkpoints(self) -> tuple[CheckpointSummary, ...]:
         """What saving and loading takes."""
         return of_kind(self.in_plan_order, CheckpointSummary)
+
+    @property
+    def job(self) -> WatchReport | None:
+        """What ``watch`` found, where the run is a watched job."""
+        jobs = (cell.watched for cell in self.cells if cell.cell.is_watched)
+        return next((report for report in jobs if report is not None), None)
 
     @property
     def machine(self) -> tuple[MachineSummary, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.signals import Signals
@@ -33,7 +33,7 @@ def diagnose_cell(
     if len(judged) > 1:
         together = diagnose(pooled)
     findings = tuple(
-        _with_doubts(_with_place(item, ranks), flags)
+        with_doubts(_with_place(item, ranks), flags)
         for item in together.findings
         if sum(any(_agree(item, one) for one in diagnosis.findings) for diagnosis in judged)
         > len(judged) / 2
@@ -48,8 +48,9 @@ def diagnose_cell(
     return Diagnosis(findings=findings, abstentions=tuple(dict.fromkeys(abstained)))
 
 
-def _with_doubts(finding: Finding, flags: Sequence[Flag]) -> Finding:
-    doubts = tuple(flag.value for flag in flags if flag in DOUBTING)
+def with_doubts(finding: Finding, flags: Collection[Flag]) -> Finding:
+    """The finding, of low confidence where ``flags`` are a reason to doubt it."""
+    doubts = tuple(flag.value for flag in DOUBTING if flag in flags)
     if not doubts:
         return finding
     return finding.model_copy(update={"confidence": Confidence.LOW, "doubts": doubts})

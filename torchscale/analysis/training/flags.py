@@ -99,14 +99,20 @@ def launch_flags(record: LaunchRecord, rule: Measurement) -> set[Flag]:
         flags.add(Flag.DRIFTING)
     if _phases_off(result.rank_steps):
         flags.add(Flag.PHASES_INCONSISTENT)
-    if _share_devices(result.ranks):
+    return flags | doubts(record.machine_telemetry, result.ranks)
+
+
+def doubts(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecord]) -> set[Flag]:
+    """Those of :data:`DOUBTING` that hold."""
+    flags = set()
+    if _share_devices(ranks):
         flags.add(Flag.OVERSUBSCRIBED)
-    others = other_processes_share(result.ranks)
+    others = other_processes_share(ranks)
     if others is not None and others > OTHER_PROCESSES_LIMIT:
         flags.add(Flag.CONTENDED)
-    if gpus_are_shared(record.machine_telemetry, result.ranks):
+    if gpus_are_shared(machines, ranks):
         flags.add(Flag.CONTENDED)
-    if is_throttled(record.machine_telemetry, result.ranks):
+    if is_throttled(machines, ranks):
         flags.add(Flag.THROTTLED)
     return flags
 
@@ -211,12 +217,13 @@ def _unpinned_share(loads: Sequence[HostLoad]) -> float:
 
 
 def _share_devices(ranks: Sequence[RankRecord]) -> bool:
-    """Two ranks on one GPU, or more threads than cores on a host."""
+    """Two ranks on one GPU, or more threads than cores on a host, where those are known."""
     devices = [(rank.hostname, rank.device.index) for rank in ranks if rank.device.kind != "cpu"]
     if devices:
         return len(set(devices)) < len(devices)
     for here in ranks_by_host(ranks):
-        if sum(rank.threads for rank in here) > len({cpu for rank in here for cpu in rank.cpus}):
+        cores = {cpu for rank in here for cpu in rank.cpus}
+        if cores and sum(rank.threads for rank in here) > len(cores):
             return True
     return False
 

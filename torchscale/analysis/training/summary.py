@@ -26,6 +26,7 @@ from torchscale.schema.launch.telemetry import GpuUse, Telemetry
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.finding import Diagnosis
 from torchscale.schema.state import State
+from torchscale.schema.watch.report import WatchReport
 from torchscale.util.interval_text import Interval, finite_ends
 from torchscale.util.units import format_rate
 
@@ -170,7 +171,9 @@ class TrainingSummary:
     count of its series, ``diagnosis`` the always-on signals of a launch, ``compute`` a model whose
     operations can be counted; ``counted`` is set where this cell's own launches counted them,
     ``profile`` where it was recorded. ``sessions``: in how many commands' time its launches lie.
-    ``flops_unknown``: why its own launches could not count the model's operations.
+    ``flops_unknown``: why its own launches could not count the model's operations. ``watched``: what
+    ``watch`` saw of a user's program; a watched job has its findings and its speed from there, and
+    figures where it failed, too.
     """
 
     cell: TrainingCell
@@ -189,6 +192,7 @@ class TrainingSummary:
     planned_launches: int | None = None
     sessions: int = 1
     flops_unknown: str = ""
+    watched: WatchReport | None = None
 
     @property
     def compute_unknown(self) -> str:

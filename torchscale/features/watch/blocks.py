@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from torchscale.features.watch.analysis.startup import differs
 from torchscale.features.watch.attempts_table import attempts_table
+from torchscale.features.watch.first_screen import places, span_text
 from torchscale.features.watch.text import cost_of_a_step, headline, steps_line, time_rows
-from torchscale.report.document import Block, Paragraph
+from torchscale.report.document import Block, Bullets, Details, Paragraph
 from torchscale.report.table import Column, Table
+from torchscale.report.text.findings import confidence_text
 from torchscale.report.values import TableValue, shortened
-from torchscale.schema.profiles.finding import FindingKind
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 from torchscale.schema.watch.start import PARTS
 from torchscale.util.units import format_seconds
@@ -25,9 +24,6 @@ _SHOWN = 0.05
 def watched_blocks(label: str, report: WatchReport) -> list[Block]:
     """What was seen of one program: sentences, and tables of findings and of the wall time."""
     text = f"{label}: {headline(report)}."
-    if report.changes:
-        steps = ", ".join(f"{step:,}" for step in report.changes)
-        text += f" The level changed at step {steps}."
     if report.autopsy is not None:
         text += f" It hung: {report.autopsy.summary}."
     blocks: list[Block] = [Paragraph(shortened(text))]
@@ -41,8 +37,9 @@ def watched_blocks(label: str, report: WatchReport) -> list[Block]:
             Column("what"),
             Column("rank", True),
             Column("costs", True),
-            Column("finding"),
+            Column("finding", prose=True),
             Column("where"),
+            Column("confidence"),
         )
         rows = tuple(_row(item) for item in report.findings)
         blocks.append(Table(f"What limits it over time: {label}", columns, rows))
@@ -54,6 +51,9 @@ def watched_blocks(label: str, report: WatchReport) -> list[Block]:
     startup = startup_table(report)
     if startup is not None:
         blocks.append(startup)
+    if report.abstentions:
+        reasons = tuple(f"{item.kind.label}: {item.reason}." for item in report.abstentions)
+        blocks.append(Details("What was not judged, and why", (Bullets(reasons),)))
     return blocks
 
 
@@ -91,27 +91,13 @@ def _seconds(value: float) -> TableValue:
 def _row(item: WatchFinding) -> tuple[TableValue, ...]:
     finding = item.finding
     rank = "" if finding.rank is None else str(finding.rank)
+    seen = f"{finding.summary}. Evidence: {'; '.join(finding.evidence)}."
     return (
-        TableValue(item.span or _whole(item), item.first_step or 0),
+        TableValue(span_text(item), item.first_step or 0),
         TableValue(finding.kind.label),
         TableValue(rank, finding.rank),
         TableValue(cost_of_a_step(finding), finding.cost_percent),
-        TableValue(shortened(finding.summary)),
-        TableValue(shortened(_where(item))),
+        TableValue(shortened(seen if finding.evidence else finding.summary)),
+        TableValue(shortened(", ".join(places(item)))),
+        TableValue(confidence_text(finding)),
     )
-
-
-def _whole(item: WatchFinding) -> str:
-    if item.finding.kind is FindingKind.SLOW_START:
-        return "the start"
-    return "the whole job"
-
-
-def _where(item: WatchFinding) -> str:
-    """The collective that others wait at, and the lines at which the rank is longer."""
-    places = [item.collective] if item.collective else []
-    places += [
-        f"{Path(line.file).name}:{line.line} ({format_seconds(seconds, 2)} a step more)"
-        for line, seconds in item.lines
-    ]
-    return ", ".join(places)

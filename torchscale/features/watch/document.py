@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchscale.features.watch.blocks import watched_blocks
-from torchscale.features.watch.text import headline
+from torchscale.features.watch.first_screen import job_overview
+from torchscale.features.watch.text import job_name
 from torchscale.report.document import Document, Section
 from torchscale.report.figures.figure import Figure
 from torchscale.report.table import Column, Table
 from torchscale.report.values import TableValue, optional_text
 from torchscale.schema.watch.report import JobState, JobTime, WatchedRank, WatchReport
-from torchscale.util.text import program_name
 from torchscale.util.units import format_bytes, format_percent, format_seconds
 
 _HEADINGS = {"wait": "waits for ranks"}
@@ -28,36 +28,17 @@ _OF_A_STEP = {
 def watched_document(report: WatchReport) -> Document:
     """What is known of the job so far."""
     name = job_name(report)
-    verdict = [_first_finding(report)]
-    if report.failure is not None:
-        verdict.insert(0, f"{headline(report)}.")
-    if report.state is JobState.LOST:
-        verdict.insert(0, f"{report.notes[0]}.")
     sections = [Section("Over the job", "watched", tuple(watched_blocks(name, report)))]
     if report.per_rank:
         sections.append(Section("Ranks", "ranks", (ranks_table(report),)))
     return Document(
         title=name,
         subtitle=f"{' '.join(report.command)} · since {report.started_at}",
-        verdict=tuple(verdict),
+        verdict=(),
         key_figures=(),
         sections=tuple(sections),
+        overview=job_overview(report),
     )
-
-
-def _first_finding(report: WatchReport) -> str:
-    """The costliest, in a sentence."""
-    if report.step_seconds is None:
-        return "Too few steps for a verdict so far."
-    if not report.findings:
-        return "No bottleneck found so far."
-    summary = report.findings[0].finding.summary
-    return f"{summary[0].upper()}{summary[1:]}."
-
-
-def job_name(report: WatchReport) -> str:
-    """``train.py``: the script, else the program."""
-    return program_name(report.command or ("program",))
 
 
 def ranks_table(report: WatchReport) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchscale.features.watch.job.read import read_watch
-from torchscale.features.watch.text import headline
+from torchscale.features.watch.text import summary_line
 from torchscale.schema.watch.report import JobState
 
 
@@ -16,8 +16,7 @@ def listed_job(directory: Path) -> tuple[str, str]:
         StoreError: its report cannot be read.
     """
     report = read_watch(directory)
-    told = headline(report)
-    if report.findings:
-        told += f"; {report.findings[0].finding.summary}"
-    state = "watched" if report.state is JobState.ENDED else report.state.value
-    return state, told
+    told = summary_line(report)
+    if report.state is JobState.FAILED and report.failure is None:
+        told = f"exit code {report.exit_code}; {told}"
+    return report.state.value, told

@@ -8,11 +8,11 @@ from pathlib import Path
 from torchscale.errors import StoreError
 from torchscale.features.watch.document import watched_document, watched_figures
 from torchscale.features.watch.job.read import read_watch
-from torchscale.features.watch.job.run import REPORT
 from torchscale.features.watch.text import headline
 from torchscale.report.document import Document
 from torchscale.report.figures.figure import ExportedRun
 from torchscale.schema.watch.report import JobState, WatchReport
+from torchscale.store.cell_files import WATCH_REPORT
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class JobPage:
 
     def is_there(self) -> bool:
         """Whether a job is watched there, or was."""
-        return (self.directory / REPORT).is_file() or (self.directory / "ranks").is_dir()
+        return (self.directory / WATCH_REPORT).is_file() or (self.directory / "ranks").is_dir()
 
     def version(self) -> str:
         """Changes when the job is judged again, and when its command is gone; empty before it was
         judged."""
         try:
-            found = (self.directory / REPORT).stat()
+            found = (self.directory / WATCH_REPORT).stat()
         except OSError:
             return ""
         return f"watch-{found.st_mtime_ns}-{found.st_size}-{self._state()}"
@@ -56,7 +56,9 @@ class JobPage:
         Raises:
             StoreError: its report is damaged.
         """
-        return bool(self.version()) and self._report().state is not JobState.ENDED
+        if not self.version():
+            return False
+        return self._report().state in (JobState.RUNNING, JobState.LOST)
 
     def document(self) -> Document:
         """What is known of the job, as of the last judgement.

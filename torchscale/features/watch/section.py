@@ -3,25 +3,19 @@ and where the wall time went."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.features.watch.blocks import watched_blocks
-from torchscale.features.watch.text import goodput_text
-from torchscale.report.document import (
-    ReportPart,
-    Section,
-)
+from torchscale.features.watch.text import goodput_text, job_name
+from torchscale.report.document import ReportPart, Section
 from torchscale.report.text.labels import cell_label
-from torchscale.schema.run.content import LaunchDetail
 
 
-def watched_section(summary: RunSummary, details: Mapping[str, LaunchDetail]) -> Section:
+def watched_section(summary: RunSummary) -> Section:
     """A table of findings with their steps for each program that was watched; empty without any."""
     seen = [
-        (cell_label(cell.cell), detail.watched)
+        (job_name(cell.watched) if cell.cell.is_watched else cell_label(cell.cell), cell.watched)
         for cell in summary.cells
-        if (detail := details.get(cell.cell.id)) is not None and detail.watched is not None
+        if cell.watched is not None
     ]
     blocks = [block for label, report in seen for block in watched_blocks(label, report)]
     key = ""

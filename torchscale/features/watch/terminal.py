@@ -22,7 +22,7 @@ from torchscale.report.text.findings import not_judged
 from torchscale.report.values import only_if
 from torchscale.schema.watch.report import WatchFinding, WatchReport
 from torchscale.util.units import format_seconds
-from torchscale.util.words import plural
+from torchscale.util.words import in_brackets, plural
 
 
 def print_watch(report: WatchReport, console: Console) -> None:
@@ -75,7 +75,7 @@ def finding_lines(number: int, item: WatchFinding) -> list[str]:
     costs = f"; costs up to {share} of a step{money}" if share else ""
     lines = [
         f"  {number}. {finding.kind.label}{span}: {finding.summary}{costs} "
-        f"({finding.confidence.value} confidence)"
+        f"({finding.confidence.value} confidence{in_brackets(', '.join(finding.doubts))})"
     ]
     lines += [f"     evidence: {text}" for text in finding.evidence]
     if item.collective:

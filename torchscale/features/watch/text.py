@@ -9,6 +9,7 @@ from torchscale.report.text.findings import finding_title
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.schema.watch.failure import FailureCause, JobFailure
 from torchscale.schema.watch.report import JobTime, WatchFinding, WatchReport
+from torchscale.util.text import program_name
 from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
 from torchscale.util.words import plural, within_sentence
 
@@ -27,6 +28,11 @@ _PARTS = {
 _WHOLE_DOLLARS, _TENTH = 100, 0.1
 _LEAST_SHOWN = 0.5
 """Seconds of a part that has a row: what is less would be 0 s."""
+
+
+def job_name(report: WatchReport) -> str:
+    """``train.py``: the script, else the program."""
+    return program_name(report.command or ("program",))
 
 
 def headline(report: WatchReport) -> str:
@@ -59,6 +65,19 @@ def steps_line(report: WatchReport) -> str:
     ranks = plural(report.world_size, "rank")
     step = format_seconds(report.step_seconds)
     return f"{report.steps:,} steps on {ranks} in {lasted}, {step} a step, goodput {share}"
+
+
+def limit_text(item: WatchFinding) -> str:
+    """``straggler: rank 1, since step 600``."""
+    title = within_sentence(finding_title(item.finding))
+    return ", ".join(filter(None, (title, item.span)))
+
+
+def summary_line(report: WatchReport) -> str:
+    """``12,400 steps on 4 ranks …; straggler: rank 1, since step 600``: why it failed, if it did, its
+    figures, and what was costliest, if anything was found."""
+    failed = [] if report.failure is None else [failure_line(report, report.failure)]
+    return "; ".join([*failed, steps_line(report), *map(limit_text, report.findings[:1])])
 
 
 def status_line(report: WatchReport, step_seconds: float | None) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.conditions import session_numbers
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.resume_keys import fixed_values
-from torchscale.report.figures.figure import ExportedCell, ExportedRun
+from torchscale.door import Slot
+from torchscale.report.figures.figure import ExportedCell, ExportedRun, Figure
 from torchscale.report.kinds import report_kind
 from torchscale.schema.node.validation import Validation
 from torchscale.schema.run.experiment_file import ExperimentFile, Session
+from torchscale.schema.watch.report import WatchReport
 from torchscale.util.redaction import redact
 from torchscale.util.text import strip_control
 
@@ -36,6 +38,10 @@ _OF_A_CELL = frozenset(("id", "kind"))
 """Keys of a cell that its parameters need not repeat."""
 
 
+_OF_JOBS: Slot[Callable[[WatchReport], tuple[Figure, ...]]] = Slot("figures of jobs")
+"""What the feature that watched a job has of it: its findings, and where its wall time went."""
+
+
 def exported_run(summary: RunSummary, *, parameters: bool = False) -> ExportedRun:
     """Every cell of a run, those without figures too; with ``parameters``, which take longer, where
     asked for."""
@@ -45,7 +51,8 @@ def exported_run(summary: RunSummary, *, parameters: bool = False) -> ExportedRu
         exported = tuple(_cell(cell, _parameters(file, cell, fixed)) for cell in cells)
     else:
         exported = tuple(_cell(cell, {}) for cell in cells)
-    return ExportedRun(summary.name, exported, id=_run_id(file))
+    of_job = () if summary.job is None else _OF_JOBS["watch"](summary.job)
+    return ExportedRun(summary.name, exported, id=_run_id(file), figures=of_job)
 
 
 def exported_checks(validation: Validation, name: str) -> ExportedRun:

@@ -35,10 +35,11 @@ _MAX_CELLS = 3
 
 
 def diagnosis_section(summary: RunSummary) -> Section:
-    """Causes, and in which cells they were seen; empty where no cell could be diagnosed."""
+    """Causes, and in which cells they were seen; empty where no cell could be diagnosed, and for a
+    watched job, whose findings have steps and a section of their own."""
     diagnosed = [cell for cell in summary.measured if cell.diagnosis is not None]
     groups = cause_groups(summary)
-    if not diagnosed:
+    if not diagnosed or summary.job is not None:
         return Section("What holds it back", "diagnosis", ())
     blocks: list[Block] = [
         Paragraph(

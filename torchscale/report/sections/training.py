@@ -26,7 +26,7 @@ from torchscale.schema.run.content import LaunchDetail
 class TrainingSection(Protocol):
     """What a feature offers to a report of training, after the diagnosis and the profiles."""
 
-    def __call__(self, summary: RunSummary, details: Mapping[str, LaunchDetail]) -> Section:
+    def __call__(self, summary: RunSummary) -> Section:
         """The section; empty where the run has nothing for it."""
 
 
@@ -42,7 +42,7 @@ def sections(
         lost_time_section(summary),
         diagnosis_section(summary),
         profile_section(summary),
-        *(_OF_FEATURES[name](summary, details) for name in _OF_FEATURES),
+        *(_OF_FEATURES[name](summary) for name in _OF_FEATURES),
         step_times_section(summary),
         over_time_section(summary, details),
         frontier_section(summary),

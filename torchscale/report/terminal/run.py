@@ -44,6 +44,8 @@ def print_run(
     )
     document = replace(document, sections=sections)
     anchors = ["cells", _REMARKS, *only_if(price is not None, "cost")]
+    if summary.job is not None:
+        anchors = ["watched", _REMARKS]
     if not _has_table(summary):
         anchors += _MACHINE
     words = ["torchscale", "report", str(directory)]
@@ -93,7 +95,7 @@ def _with_remarks(sections: Sequence[Section], remarks: tuple[str, ...]) -> tupl
 
 def _meanings(summary: RunSummary) -> Iterator[str]:
     """What the table of cells does not say by itself, and figures of machine cells beside it."""
-    if not _has_table(summary):
+    if not _has_table(summary) or summary.job is not None:
         return
     efficiencies = [cell.efficiency for cell in summary.cells if cell.efficiency is not None]
     if any(efficiency.flags for efficiency in efficiencies):

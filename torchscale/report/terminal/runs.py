@@ -12,6 +12,7 @@ _TONES = {
     "running": Tone.GOOD,
     "partial": Tone.CAUTION,
     "failed": Tone.BAD,
+    "lost": Tone.CAUTION,
     "unreadable": Tone.BAD,
 }
 

@@ -67,8 +67,11 @@ def format_efficiency(efficiency: Efficiency, *, mark: str = "") -> str:
 
 
 def state_value(summary: TrainingSummary) -> TableValue:
-    """The state: ``2 of 3 launches`` of a cell that is partly done."""
-    if summary.state is State.PARTIAL:
+    """The state: ``2 of 3 launches`` of a cell that is partly done; of a watched job how that
+    ended."""
+    if summary.cell.is_watched and summary.watched is not None:
+        text = summary.watched.state.value
+    elif summary.state is State.PARTIAL:
         text = launches_label(summary)
     else:
         text = summary.state.value

@@ -120,6 +120,11 @@ class TrainingCell(Frozen):
     _apart: str = PrivateAttr("")
 
     @property
+    def is_watched(self) -> bool:
+        """Whether it stands for a program that ``watch`` ran, and no sweep."""
+        return self.script is not None and self.script.form == "watched"
+
+    @property
     def apart(self) -> str:
         """The arguments that tell a script from others of its name in a run, for people: no part of
         its content. Empty where nothing else has the name."""

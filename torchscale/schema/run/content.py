@@ -14,21 +14,22 @@ from torchscale.schema.watch.report import WatchReport
 
 @dataclass(frozen=True)
 class CellRun:
-    """A planned cell, its completed launches by launch index, and what its last profile showed."""
+    """A planned cell, its completed launches by launch index, what its last profile showed, and of a
+    user's program what ``watch`` last saw of it."""
 
     planned: PlannedCell
     launches: tuple[LaunchRecord, ...]
     profile: ProfileAnalysis | None = None
+    watched: WatchReport | None = None
 
 
 @dataclass(frozen=True)
 class LaunchDetail:
-    """A training launch in full: what its ranks measured, the telemetry that was read during it,
-    and of a user's program what ``watch`` saw of it."""
+    """A training launch in full: what its ranks measured, and the telemetry that was read during
+    it."""
 
     result: TrainingResult
     readings: tuple[Reading, ...] = ()
-    watched: WatchReport | None = None
 
 
 @dataclass(frozen=True)

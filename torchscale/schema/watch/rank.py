@@ -183,6 +183,7 @@ class RankUse(Frozen):
         recorders: Name of each flight recorder → its collectives that were read.
         failed_recorders: Name of each that failed → how.
         peak_allocated_bytes, peak_reserved_bytes: Of the CUDA allocator; ``None`` without CUDA.
+        device_memory_bytes: That the device has.
         device_index, device_name, device_uuid: The CUDA device in use.
     """
 
@@ -195,6 +196,7 @@ class RankUse(Frozen):
     failed_recorders: dict[str, str] = Field(default_factory=dict)
     peak_allocated_bytes: Count | None = None
     peak_reserved_bytes: Count | None = None
+    device_memory_bytes: Count | None = None
     device_index: Count | None = None
     device_name: Name = ""
     device_uuid: Name = ""

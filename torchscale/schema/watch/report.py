@@ -197,12 +197,14 @@ class JobCost(Frozen):
 
 
 class JobState(str, Enum):
-    """Whether a job is watched."""
+    """How far a job is, and how it ended."""
 
     RUNNING = "running"
-    """It is."""
-    ENDED = "ended"
-    """It was, to its end."""
+    """It is being watched."""
+    DONE = "done"
+    """It ended with exit code 0, or the user ended it."""
+    FAILED = "failed"
+    """It ended with another exit code."""
     LOST = "lost"
     """The command that watched it is gone without having written the end. No command writes this: who
     reads the report finds it."""
@@ -215,7 +217,7 @@ class WatchReport(Frozen):
         command: argv, without secrets.
         started_at: UTC, ISO 8601.
         seconds: Wall time so far.
-        state: Whether it is watched.
+        state: How far it is, and how it ended.
         exit_code: Of the program; ``None`` while it runs, and of one that the command did not start.
         world_size: Ranks of the job.
         restarts: Attempts before the last.
@@ -224,10 +226,11 @@ class WatchReport(Frozen):
             ``lengths`` on the device, or ``nothing``.
         steps: Optimizer steps of all attempts.
         left_out_steps: First steps that no figure counts.
-        step_seconds: Mean.
+        step_seconds: Mean step of the slowest rank over all steps but the first ones; ``None`` where
+            it made no more than those, or counted none.
         findings: The costliest first.
         abstentions: What could not be judged.
-        changes: Steps at which a level changed.
+        changes: Steps at which a level changed and a finding begins or ends.
         per_rank: By rank.
         startup: Where the start of each rank went, of the attempt that is judged.
         time: Where the wall time went, in seconds.

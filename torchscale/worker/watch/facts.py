@@ -164,6 +164,7 @@ def of_cuda(index: int | None) -> dict[str, Any]:
     return {
         "peak_allocated_bytes": memory.get("allocated", {}).get("peak"),
         "peak_reserved_bytes": memory.get("reserved", {}).get("peak"),
+        "device_memory_bytes": properties.total_memory,
         "device_index": index,
         "device_name": properties.name,
         "device_uuid": str(getattr(properties, "uuid", "")),

@@ -58,10 +58,10 @@ def test_even_steps_are_measured_until_the_interval_is_narrow(stretch: int) -> N
 def test_a_rank_has_its_own_times() -> None:
     measurement = _measured(700)
 
-    assert measurement.batches_of(0).total_seconds == pytest.approx(1.0)
-    assert measurement.batches_of(1).total_seconds == pytest.approx(2.0)
-    assert measurement.warmup_of(0).steps == 20
-    assert measurement.warmup_of(0).steady
+    assert measurement.batches_of(2)[0].total_seconds == pytest.approx(1.0)
+    assert measurement.batches_of(2)[1].total_seconds == pytest.approx(2.0)
+    assert measurement.warmup_of(1)[0].steps == 20
+    assert measurement.warmup_of(1)[0].steady
 
 
 def test_a_number_of_steps_is_taken_exactly() -> None:
@@ -77,7 +77,7 @@ def test_all_goes_on_to_the_end_of_the_program() -> None:
 
     assert measurement.ended_by is StopRule.PROGRAM
     assert 6900 < measurement.measured <= 6980
-    assert len(measurement.batches_of(0)) <= 400
+    assert len(measurement.batches_of(2)[0]) <= 400
 
 
 def test_no_more_steps_are_measured_than_files_may_have() -> None:
@@ -108,7 +108,7 @@ def test_a_warm_up_that_never_settles_ends_at_its_cap() -> None:
         measurement.add(_steps(1, 0.01 * 1.02**number))
 
     assert measurement.first is not None
-    assert not measurement.warmup_of(0).steady
+    assert not measurement.warmup_of(1)[0].steady
 
 
 def test_a_budget_shortens_the_measurement() -> None:

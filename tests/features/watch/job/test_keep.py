@@ -14,16 +14,14 @@ from torchscale.errors import MachineError
 from torchscale.features.watch.job import keep as watch
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.job.run import Watched
-from torchscale.features.watch.job.watched_run import WatchedRun
 
 _STARTED = START_NS * 1e-9 - 4.0
 
 
 def _watched(directory: Path) -> Watched:
-    run = WatchedRun(("torchrun", "train.py"))
-    watched = WatchedJob(directory, ("torchrun", "train.py"), _STARTED, on_steps=run.take)
+    watched = WatchedJob(directory, ("torchrun", "train.py"), _STARTED)
     watched.advance()
-    return Watched(directory, watched, watched.report(_STARTED + 60, 0), run)
+    return Watched(directory, watched, watched.report(_STARTED + 60, 0))
 
 
 def test_a_job_leaves_a_table_of_its_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,16 +11,16 @@ import pytest
 from torchscale.errors import StoreError
 from torchscale.features.watch.job.liveness import RUNS, SILENT_SECONDS, this_run
 from torchscale.features.watch.job.read import read_watch
-from torchscale.features.watch.job.run import REPORT
 from torchscale.schema.watch.attempt import CommandRun, JobRuns
 from torchscale.schema.watch.report import JobState, WatchReport
+from torchscale.store.cell_files import WATCH_REPORT
 
 
 def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
     report = WatchReport(
         tool_version="1", command=("python", "train.py"), started_at="2026-01-01", seconds=3
     )
-    (tmp_path / REPORT).write_text(report.model_dump_json())
+    (tmp_path / WATCH_REPORT).write_text(report.model_dump_json())
 
     assert read_watch(tmp_path) == report
 
@@ -34,9 +34,9 @@ def test_a_folder_without_a_job_says_what_to_type(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"kind": "other"}'])
 def test_a_damaged_report_is_one_error(tmp_path: Path, content: str) -> None:
-    (tmp_path / REPORT).write_text(content)
+    (tmp_path / WATCH_REPORT).write_text(content)
 
-    with pytest.raises(StoreError, match=REPORT):
+    with pytest.raises(StoreError, match=WATCH_REPORT):
         read_watch(tmp_path)
 
 
@@ -48,7 +48,7 @@ def _written(directory: Path, run: CommandRun | None, **changes: object) -> Path
     report = WatchReport(
         tool_version="1", command=("python",), started_at="2026-01-01T00:00:00", seconds=3
     ).model_copy(update=changes)
-    (directory / REPORT).write_text(report.model_dump_json())
+    (directory / WATCH_REPORT).write_text(report.model_dump_json())
     if run is not None:
         (directory / RUNS).write_text(JobRuns(runs=(run,)).model_dump_json())
     return directory
@@ -81,7 +81,7 @@ def test_a_job_that_is_watched_elsewhere_runs_while_it_gives_signs(
 ) -> None:
     elsewhere = this_run(time.time()).model_copy(update={"pid": 1 << 22, **place})
     _written(tmp_path, elsewhere)
-    _touched(tmp_path / REPORT, 10 * SILENT_SECONDS)  # judgements may be far apart
+    _touched(tmp_path / WATCH_REPORT, 10 * SILENT_SECONDS)  # judgements may be far apart
     assert read_watch(tmp_path).state is JobState.RUNNING
 
     _touched(tmp_path / RUNS, SILENT_SECONDS + 5)
@@ -94,7 +94,7 @@ def test_a_run_that_noted_its_end_and_could_not_write_its_result_is_lost(tmp_pat
     assert read_watch(_written(tmp_path, ended)).state is JobState.LOST
 
 
-@pytest.mark.parametrize("changes", [{"state": JobState.ENDED}, {"exit_code": 0}])
+@pytest.mark.parametrize("changes", [{"state": JobState.DONE}, {"state": JobState.FAILED}])
 def test_a_job_with_a_result_has_ended_whatever_became_of_its_command(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
@@ -114,11 +114,11 @@ def test_without_a_list_of_runs_the_age_of_the_report_decides(
         (tmp_path / RUNS).write_text(runs)
     assert read_watch(tmp_path).state is JobState.RUNNING
 
-    _touched(tmp_path / REPORT, SILENT_SECONDS + 5)
+    _touched(tmp_path / WATCH_REPORT, SILENT_SECONDS + 5)
     assert read_watch(tmp_path).state is JobState.LOST
 
 
 def test_a_report_whose_start_is_no_time_is_damaged(tmp_path: Path) -> None:
     gone = this_run(time.time()).model_copy(update={"pid": 1 << 22})
-    with pytest.raises(StoreError, match=REPORT):
+    with pytest.raises(StoreError, match=WATCH_REPORT):
         read_watch(_written(tmp_path, gone, started_at="some day"))

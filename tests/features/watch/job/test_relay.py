@@ -193,3 +193,23 @@ def test_a_program_that_cannot_be_started_is_one_error(tmp_path: Path) -> None:
     passing = Relay()
     with passing.opened(), pytest.raises(MachineError, match="cannot start"):
         passing.start([str(tmp_path / "program")], os.environ)
+
+
+def test_a_program_that_ends_soon_after_a_signal_was_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ended(number: int | None, seconds: float) -> bool:
+        """Whether a program that ends so long after this signal was stopped by it."""
+        now = [100.0]
+        monkeypatch.setattr("torchscale.features.watch.job.relay.time.monotonic", lambda: now[0])
+        one = Relay()
+        if number is not None:
+            one._take(number, None)
+        now[0] += seconds
+        return one.end(1)
+
+    assert ended(signal.SIGTERM, 31.0)
+    assert ended(signal.SIGINT, 1.0)
+    assert not ended(None, 1.0)
+    assert not ended(signal.SIGUSR1, 1.0)
+    assert not ended(signal.SIGTERM, 3600.0), "it went on"

@@ -21,8 +21,9 @@ from torchscale.features.watch.job.program_processes import (
 )
 from torchscale.features.watch.job.read import read_watch
 from torchscale.features.watch.job.relay import Relay
-from torchscale.features.watch.job.run import REPORT, Watched, WatchRequest, run_program
+from torchscale.features.watch.job.run import Watched, WatchRequest, run_program
 from torchscale.schema.watch.report import JobState, WatchReport
+from torchscale.store.cell_files import WATCH_REPORT
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ def _watch(directory: Path, code: str) -> int | None:
 @pytest.mark.parametrize(("code", "expected"), [("pass", 0), ("exit(3)", 3)])
 def test_the_exit_code_is_the_programs(tmp_path: Path, code: str, expected: int) -> None:
     assert _watch(tmp_path, code) == expected
-    assert read_watch(tmp_path / "job").state is JobState.ENDED
+    assert read_watch(tmp_path / "job").state is JobState.DONE
 
 
 @pytest.mark.parametrize(("timing", "expected"), [(True, "1"), (False, "None")])
@@ -142,7 +143,9 @@ def test_a_watcher_that_is_killed_leaves_a_job_without_a_result(tmp_path: Path) 
         report = WatchReport(
             tool_version="1", command=("x",), started_at="2026-01-01T00:00:00", seconds=1
         )
-        (job / REPORT).write_text(report.model_dump_json())  # as the first judgement, after 15 s
+        (job / WATCH_REPORT).write_text(
+            report.model_dump_json()
+        )  # as the first judgement, after 15 s
         assert read_watch(job).state is JobState.RUNNING
         process.kill()
         process.wait(30)

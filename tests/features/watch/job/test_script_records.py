@@ -13,10 +13,10 @@ from tests.features.watch.analysis.jobs import START_NS, job
 from tests.features.watch.job.folders import USE, write_job
 from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
 from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
-from torchscale.features.watch.analysis.step_log import joined
+from torchscale.features.watch.analysis.step_log import joined, part_of
 from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.job import WatchedJob
-from torchscale.features.watch.job.script_records import MeasuredScript
+from torchscale.features.watch.job.script_records import MeasuredProgram
 from torchscale.launch.kinds.training import collect_payload
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import RankRecord
@@ -68,7 +68,17 @@ def _written(
     streams = tuple(watched.streams.values())
     for stream in streams:
         stream.read_use()
-    MeasuredScript(task, measurement, [whole], streams, HostLoadSamples()).write(directory, cell)
+    begin = (measurement.first or 0) - whole.first
+    assert measurement.ended_by is not None
+    MeasuredProgram(
+        part_of(whole, begin, begin + measurement.measured),
+        measurement.batches_of(len(streams)),
+        measurement.warmup_of(len(streams)),
+        measurement.ended_by,
+        streams,
+        HostLoadSamples(),
+        task,
+    ).write(directory)
     ranks = [
         RankRecord.model_validate_json((directory / f"rank-{rank}.json").read_text())
         for rank in range(cell.world_size)

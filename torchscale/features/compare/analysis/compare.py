@@ -143,11 +143,11 @@ def _outcome(before: ResultCell | None, after: ResultCell | None) -> CellOutcome
         return CellOutcome.UNMATCHED
     if before.state.has_failed and after.state is State.OK:
         return CellOutcome.GAINED
-    if not before.launches or not before.state.has_figures:
+    if not before.launches:
         return CellOutcome.UNMEASURED
-    if after.state.has_failed:
+    if after.state.has_failed and not before.state.has_failed:
         return CellOutcome.LOST
-    if not after.launches or not after.state.has_figures:
+    if not after.launches:
         return CellOutcome.UNMEASURED
     return CellOutcome.COMPARED
 

@@ -28,6 +28,8 @@ from torchscale.features.compare.text.result import (
     result_label,
 )
 from torchscale.report.values import shortened
+from torchscale.schema.cells.kinds import as_kind
+from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.util.units import format_percent
 from torchscale.util.words import capped, listed, plural
@@ -156,6 +158,14 @@ def _bounded_sentences(
     ]
 
 
+def _more_launches(pair: Pair) -> str:
+    """How to have more launches of what was compared."""
+    trained = [as_kind(one.cell.cell, TrainingCell) for one in pair.cells]
+    if any(cell is not None and cell.is_watched for cell in trained):
+        return "watch it again into the same folder (--append): each attempt is a launch"
+    return "set benchmark.repeats: 5"
+
+
 def _unclear_sentences(
     pair: Pair, decided: Sequence[tuple[CellComparison, MetricChange]]
 ) -> list[str]:
@@ -166,7 +176,7 @@ def _unclear_sentences(
     if counts[Reason.FEW_LAUNCHES]:
         sentences.append(
             f"{counts[Reason.FEW_LAUNCHES]} {of} unclear: fewer than {MIN_LAUNCHES} launches on a "
-            "side; set benchmark.repeats: 5."
+            f"side; {_more_launches(pair)}."
         )
     if counts[Reason.CONDITIONS]:
         flags = " or ".join(

@@ -113,19 +113,21 @@ class ScriptMeasurement:
         if self.ended_by is None and self.measured:
             self.ended_by = StopRule.PROGRAM
 
-    def warmup_of(self, row: int) -> Warmup:
-        """The warm-up of a rank."""
-        batches = self._warmup.of_rank(row)
-        return Warmup(
-            steps=batches.total_steps,
-            seconds=batches.total_seconds,
-            steady=self._is_steady,
-            batches=batches,
-        )
+    def warmup_of(self, ranks: int) -> list[Warmup]:
+        """The warm-up of each rank."""
+        return [
+            Warmup(
+                steps=batches.total_steps,
+                seconds=batches.total_seconds,
+                steady=self._is_steady,
+                batches=batches,
+            )
+            for batches in map(self._warmup.of_rank, range(ranks))
+        ]
 
-    def batches_of(self, row: int) -> BatchTimes:
-        """The measured batches of a rank."""
-        return self._batches.of_rank(row)
+    def batches_of(self, ranks: int) -> list[BatchTimes]:
+        """The measured batches of each rank."""
+        return [self._batches.of_rank(row) for row in range(ranks)]
 
     def _next_batch(self, walls: Walls) -> int:
         """Steps of the next batch."""

@@ -18,6 +18,7 @@ from torchscale.analysis.diagnosis.spells import Spells, slow_spells
 from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
 from torchscale.features.watch.analysis.everyday.cause import LineSeconds
 from torchscale.features.watch.analysis.everyday.find import everyday_causes
+from torchscale.features.watch.analysis.everyday.memory import MemoryLimits
 from torchscale.features.watch.analysis.evidence import RankEvidence
 from torchscale.features.watch.analysis.growing_rank import growing_rank
 from torchscale.features.watch.analysis.late_rank import late_rank
@@ -87,7 +88,11 @@ class JobVerdict:
 
 
 def judge_job(
-    log: StepLog, evidence: Sequence[RankEvidence] = (), *, on_device: bool = False
+    log: StepLog,
+    evidence: Sequence[RankEvidence] = (),
+    *,
+    on_device: bool = False,
+    limits: MemoryLimits | None = None,
 ) -> JobVerdict:
     """What limits the job as a whole and in its stretches.
 
@@ -95,6 +100,7 @@ def judge_job(
         log: All steps, without those of the warm-up.
         evidence: What each rank showed beside its steps, by row; empty without.
         on_device: As for :func:`~torchscale.features.watch.analysis.signals.job_signals`.
+        limits: Memory that there is, where it is known.
     """
     table = log.table
     if table is None:
@@ -113,7 +119,12 @@ def judge_job(
         changes = level_changes(table, log)
         later = _of_stretches(found, changes, log, on_device=on_device)
         found = [item for item in found if not _is_one_change(item, later)] + later
-    found = _with_causes(found, log, evidence, on_device=on_device)
+    causes, kept = everyday_causes(
+        log, evidence, [item.finding for item in found], on_device=on_device, limits=limits
+    )
+    places = {_key(item.finding): item for item in found}
+    found = [replace(places[_key(finding)], finding=finding) for finding in kept]
+    found += [JobFinding(cause.finding, lines=cause.lines) for cause in causes]
     if table.waits_by is not WaitsBy.NOTHING and not signals.staged:
         late = late_rank(table, log.ranks, [one.finding for one in found], whole.abstentions)
         found += [JobFinding(late)] if late is not None else []
@@ -125,22 +136,6 @@ def judge_job(
 
 def _is_slow_rank(finding: Finding, rank: int | None) -> bool:
     return finding.rank == rank and finding.kind in (*_RANK_KINDS, FindingKind.PAUSES)
-
-
-def _with_causes(
-    found: Sequence[JobFinding],
-    log: StepLog,
-    evidence: Sequence[RankEvidence],
-    *,
-    on_device: bool,
-) -> list[JobFinding]:
-    """With everyday causes, and without what these explain."""
-    causes, kept = everyday_causes(
-        log, evidence, [item.finding for item in found], on_device=on_device
-    )
-    places = {_key(item.finding): item for item in found}
-    left = [replace(places[_key(finding)], finding=finding) for finding in kept]
-    return left + [JobFinding(cause.finding, lines=cause.lines) for cause in causes]
 
 
 def _key(finding: Finding) -> tuple[FindingKind, int | None, int | None]:

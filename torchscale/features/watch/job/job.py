@@ -10,26 +10,28 @@ from pathlib import Path
 from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.errors import TorchscaleError
 from torchscale.features.watch.analysis.goodput import with_price
-from torchscale.features.watch.analysis.startup import slow_start
 from torchscale.features.watch.analysis.verdict import JobVerdict, judge_job
 from torchscale.features.watch.ends.attempt import JobEnds
 from torchscale.features.watch.hang.watched_job import job_autopsy
 from torchscale.features.watch.job.attempt_log import AttemptLog
 from torchscale.features.watch.job.attempts import Attempt
-from torchscale.features.watch.job.finding_places import with_places
 from torchscale.features.watch.job.follow import JobFollower
+from torchscale.features.watch.job.host_load import HostLoadSamples
+from torchscale.features.watch.job.how_ended import how_ended
+from torchscale.features.watch.job.judged_report import with_verdict
+from torchscale.features.watch.job.measured_job import measured_job
+from torchscale.features.watch.job.memory_limits import memory_limits
 from torchscale.features.watch.job.notes import notes_on_ranks
 from torchscale.features.watch.job.rank_folders import failures, rank_folders
-from torchscale.features.watch.job.rank_rows import rank_rows
 from torchscale.features.watch.job.runs import Past
-from torchscale.features.watch.job.settled import settled, settled_table
+from torchscale.features.watch.job.settled import settled
 from torchscale.features.watch.job.starting import present_waits, why_not_begun
 from torchscale.features.watch.job.stream import RankStream
 from torchscale.schema.launch.hang import Autopsy, HangCause
 from torchscale.schema.watch.attempt import CommandRun
 from torchscale.schema.watch.ends import ProcessWait
 from torchscale.schema.watch.failure import JobFailure
-from torchscale.schema.watch.report import JobState, WatchFinding, WatchReport
+from torchscale.schema.watch.report import JobState, WatchReport
 from torchscale.util.redaction import note_arguments, redact_arguments
 from torchscale.util.text import program_name, shown_bytes
 from torchscale.version import __version__
@@ -40,6 +42,7 @@ class WatchedJob:
     """A job whose ranks write below ``directory``.
 
     Attributes:
+        load: Readings of the host, by :meth:`read_load`.
         verdict: As of the last :meth:`judge`.
         autopsy: Why it made no progress, as of the last :meth:`look_why` that named a cause.
         ends: How it ended, as of :meth:`explain_end`.
@@ -73,6 +76,7 @@ class WatchedJob:
         self._has_optimizer, self._on_steps = has_optimizer, on_steps
         self._log = AttemptLog(directory, past or Past((CommandRun(started=started),)))
         self._attempts = [self._attempt(self._log.next_attempt)]
+        self.load = HostLoadSamples()
         self.ends = JobEnds(directory, program_name(self._command or ("the program",)))
         self.verdict = JobVerdict()
         self.autopsy: Autopsy | None = None
@@ -94,6 +98,11 @@ class WatchedJob:
     def _attempt(self, number: int) -> Attempt:
         follower = JobFollower(self._directory, number, has_optimizer=self._has_optimizer)
         return Attempt(number, follower, partial(self._on_steps, number))
+
+    @property
+    def command(self) -> Sequence[str]:
+        """argv."""
+        return self._command
 
     @property
     def attempts(self) -> Sequence[Attempt]:
@@ -178,6 +187,10 @@ class WatchedJob:
             self._attempts.append(following)
             self._log.keep(over, ended, is_last=False, failure=failure)
 
+    def read_load(self) -> None:
+        """Read the host, while the job runs."""
+        self.load.sample([stream.facts.pid for stream in self.streams.values()])
+
     def _following(self) -> int | None:
         """Number of the next attempt that has ranks, or of which some have ended."""
         last = self._attempts[-1]
@@ -216,7 +229,8 @@ class WatchedJob:
             on_device = any(
                 stream.facts.device != "cpu" for stream in attempt.follower.streams.values()
             )
-            self.verdict = judge_job(log, attempt.evidence, on_device=on_device)
+            limits = memory_limits(attempt.follower.streams.values())
+            self.verdict = judge_job(log, attempt.evidence, on_device=on_device, limits=limits)
         return self.verdict
 
     @property
@@ -225,7 +239,12 @@ class WatchedJob:
         return with_steps[-1] if with_steps else None
 
     def report(
-        self, now: float, exit_code: int | None = None, *, is_over: bool = False
+        self,
+        now: float,
+        exit_code: int | None = None,
+        *,
+        is_over: bool = False,
+        is_stopped: bool = False,
     ) -> WatchReport:
         """All that is known.
 
@@ -233,11 +252,12 @@ class WatchedJob:
             now: Seconds since the epoch.
             exit_code: Of the program; ``None`` while it runs.
             is_over: Whether it has ended although it has no exit code.
+            is_stopped: Whether the user ended it.
         """
-        started = self._log.started
+        started, failure = self._log.started, self.ends.failure
         state = JobState.RUNNING
         if is_over or exit_code is not None:
-            state = JobState.ENDED
+            state, failure = how_ended(exit_code, failure, is_stopped=is_stopped)
         report = WatchReport(
             tool_version=__version__,
             command=redact_arguments(self._command),
@@ -246,7 +266,7 @@ class WatchedJob:
             state=state,
             exit_code=exit_code,
             autopsy=self.autopsy,
-            failure=self.ends.failure,
+            failure=failure,
         )
         timed = [report]
         self.guarded(lambda: timed.append(self._log.with_time(report, self._attempts[-1], now)))
@@ -257,34 +277,10 @@ class WatchedJob:
                 self.guarded(stream.read_use)
         notes = (*self._notes(has_steps=timed[-1].steps > 0), *timed[-1].notes)
         report = timed[-1].model_copy(update={"notes": notes})
-        table = None if attempt is None else settled_table(attempt)
-        if attempt is None or table is None:
-            return with_price(report, self._price)
-        facts = next(iter(attempt.follower.streams.values())).facts
-        steps = max(1, attempt.follower.steps)
-        startup = attempt.startup
-        slow = slow_start(startup)
-        judged = report.model_copy(
-            update={
-                "world_size": facts.world_size,
-                "torch": facts.torch,
-                "backend": attempt.follower.backend,
-                "device": facts.device,
-                "waits_by": table.waits_by.value,
-                "left_out_steps": table.first,
-                "step_seconds": float(table.wall.mean()),
-                "findings": (
-                    *(with_places(item, attempt, table) for item in self.verdict.findings),
-                    *([] if slow is None else [WatchFinding(finding=slow)]),
-                ),
-                "abstentions": self.verdict.abstentions,
-                "changes": self.verdict.changes,
-                "per_rank": tuple(rank_rows(attempt, table)),
-                "startup": startup,
-                "collector_share": attempt.collector / max(steps * float(table.wall.mean()), 1e-9),
-            }
-        )
-        return with_price(judged, self._price)
+        measured = None if attempt is None else measured_job(attempt, self.load)
+        if attempt is not None and measured is not None:
+            report = with_verdict(report, attempt, measured, self.verdict)
+        return with_price(report, self._price)
 
     def _notes(self, *, has_steps: bool) -> list[str]:
         notes = [*self._log.notes, *[self.problem] * bool(self.problem)]

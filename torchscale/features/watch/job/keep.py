@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torchscale.errors import TorchscaleError
 from torchscale.features.watch.job.run import Watched
+from torchscale.features.watch.job.watched_run import write_run
 from torchscale.launch.machine import detect_machine
 from torchscale.store.derived_files import write_derived_files
 
@@ -19,7 +20,7 @@ def keep_run(watched: Watched) -> str:
         return ""
     try:
         environment = detect_machine().environment
-        folder = watched.run.write(watched.directory, watched.job, watched.report, environment)
+        folder = write_run(watched.directory, watched.job, watched.report, environment)
     except TorchscaleError as error:
         return error.message
     write_derived_files(folder)

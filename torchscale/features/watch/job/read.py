@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from torchscale.errors import StoreError
 from torchscale.features.watch.analysis.goodput import with_price
 from torchscale.features.watch.job.liveness import RUNS, gave_sign, is_followed
-from torchscale.features.watch.job.run import REPORT
 from torchscale.features.watch.job.runs import read_runs
 from torchscale.schema.watch.report import JobState, WatchReport
+from torchscale.store.cell_files import WATCH_REPORT
 from torchscale.util.files import read_bounded
 
 _MAX_BYTES = 64 << 20
@@ -27,19 +27,18 @@ def read_watch(directory: Path, price: float | None = None) -> WatchReport:
     Raises:
         StoreError: there is none, or it is damaged.
     """
-    path = directory / REPORT
+    path = directory / WATCH_REPORT
     try:
         report = WatchReport.model_validate_json(read_bounded(path, _MAX_BYTES, within=directory))
     except FileNotFoundError as error:
         raise StoreError(
-            f"{directory} holds no watched job: it has no {REPORT}",
+            f"{directory} holds no watched job: it has no {WATCH_REPORT}",
             hint="torchscale watch -- torchrun --nproc-per-node 4 train.py",
         ) from error
     except (ValidationError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise StoreError(f"{path}: not the report of a watched job: {reason}") from error
-    has_ended = report.state is JobState.ENDED or report.exit_code is not None
-    if not has_ended and not _is_watched_now(directory):
+    if report.state is JobState.RUNNING and not _is_watched_now(directory):
         report = _lost(report)
     return with_price(report, price)
 
@@ -51,7 +50,7 @@ def _is_watched_now(directory: Path) -> bool:
     try:
         run = read_runs(directory)[-1]
     except StoreError:
-        return gave_sign(directory / REPORT, now)
+        return gave_sign(directory / WATCH_REPORT, now)
     if run.ended is not None:
         return False
     is_there = is_followed(run)

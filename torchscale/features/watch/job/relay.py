@@ -35,6 +35,8 @@ _STOPPING_SECONDS = 0.5
 _ANSWER_SECONDS = 1.0
 """For the witness, on a machine that is busy; it takes microseconds."""
 
+_ENDING_SECONDS = 60.0
+"""In which a program ends that was asked to: torchrun gives its ranks 30 s."""
 _ANSWER_BYTES = 4096
 """More than all signals."""
 _LAST_STREAM = 2
@@ -56,6 +58,7 @@ class Relay:
         self._waiting: list[int] = []
         self._of_group: list[int] = []
         self._exit_code: int | None = None
+        self._stopped_at: float | None = None
         self._is_closed = False
 
     @contextlib.contextmanager
@@ -97,9 +100,12 @@ class Relay:
             program.send_signal(self._waiting.pop(0))
         return program
 
-    def end(self, exit_code: int) -> None:
-        """The program has ended: a signal from now on is a wish not to wait for what is left."""
+    def end(self, exit_code: int) -> bool:
+        """The program has ended: a signal from now on is a wish not to wait for what is left.
+        Whether it ended because the user stopped it."""
         self._exit_code = exit_code
+        stopped = self._stopped_at
+        return stopped is not None and time.monotonic() - stopped < _ENDING_SECONDS
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         """Take one signal after the other: the next one may come while this one is passed on, and
@@ -118,6 +124,8 @@ class Relay:
         if self._is_closed:
             return
         if self._exit_code is None:
+            if number in (signal.SIGINT, signal.SIGTERM):
+                self._stopped_at = time.monotonic()
             self._pass_on(number)
         elif number not in _STOPS | _END_NOTHING:
             raise ProgramExit(self._exit_code)

@@ -26,13 +26,12 @@ from torchscale.features.watch.job.rank_folders import remove_moments
 from torchscale.features.watch.job.relay import Relay
 from torchscale.features.watch.job.runs import Past, begin_run, check_addable, end_run
 from torchscale.features.watch.job.standing import Standing
-from torchscale.features.watch.job.watched_run import WatchedRun
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchReport
+from torchscale.store.cell_files import WATCH_REPORT
 from torchscale.util.files import atomic_write_model, make_directory
 from torchscale.worker.watch import clock
 
-REPORT = "watch.json"
 _POLL_SECONDS = 0.1
 _READ_SECONDS = 2.0
 """Between two looks at the ranks' files: they are written twice a second, and a look takes
@@ -87,13 +86,11 @@ class Watched:
         directory: Its folder.
         job: What was read of it.
         report: What is known of it.
-        run: Its steps, as those of a launch.
     """
 
     directory: Path
     job: WatchedJob
     report: WatchReport
-    run: WatchedRun
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,14 @@ class _Watching:
     directory: Path
     past: Past
     job: WatchedJob
-    run: WatchedRun
+
+
+@dataclass(frozen=True)
+class _Ending:
+    """How a program ended: its exit code, unless it is not ours, and whether the user stopped it."""
+
+    exit_code: int | None = None
+    is_stopped: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,15 +117,19 @@ class EndedProgram:
 
     Attributes:
         exit_code: Its own; of one that a signal ended, 128 and the number of the signal.
+        is_stopped: Whether the user stopped it.
     """
 
     exit_code: int
+    is_stopped: bool
     _watching: _Watching | None
 
     def watched(self) -> Watched | None:
         """Judge it a last time, and write what is known of it into its folder; ``None`` where no
         folder could be written, and nothing was collected."""
-        return None if self._watching is None else _finished(self._watching, self.exit_code)
+        if self._watching is None:
+            return None
+        return _finished(self._watching, _Ending(self.exit_code, self.is_stopped))
 
 
 def run_program(request: WatchRequest, relay: Relay) -> EndedProgram:
@@ -144,8 +152,7 @@ def run_program(request: WatchRequest, relay: Relay) -> EndedProgram:
     _follow(watching, lambda seconds: child_has_ended(process, seconds), process.pid)
     status = process.returncode
     exit_code = 128 - status if status < 0 else status
-    relay.end(exit_code)
-    return EndedProgram(exit_code, watching)
+    return EndedProgram(exit_code, relay.end(exit_code), watching)
 
 
 def _begin(request: WatchRequest) -> _Watching | None:
@@ -160,16 +167,8 @@ def _begin(request: WatchRequest) -> _Watching | None:
     if found is None:
         return None
     directory, past = found
-    run = WatchedRun(request.command)
-    job = WatchedJob(
-        directory,
-        request.command,
-        started,
-        past=past,
-        price=request.price,
-        on_steps=run.take,
-    )
-    return _Watching(request, directory, past, job, run)
+    job = WatchedJob(directory, request.command, started, past=past, price=request.price)
+    return _Watching(request, directory, past, job)
 
 
 def _place(request: WatchRequest, started: float) -> tuple[Path, Past] | None:
@@ -214,11 +213,10 @@ def follow_job(directory: Path, pid: int) -> Watched:
     clock.begin()
     started = clock.now()
     past = begin_run(directory, started, starts_program=False)
-    run = WatchedRun(request.command)
-    job = WatchedJob(directory, request.command, started, past=past, on_steps=run.take)
-    watching = _Watching(request, directory.absolute(), past, job, run)
+    job = WatchedJob(directory, request.command, started, past=past)
+    watching = _Watching(request, directory.absolute(), past, job)
     _follow(watching, lambda seconds: has_ended(pid, seconds))
-    return _finished(watching, None)
+    return _finished(watching, _Ending())
 
 
 def _follow(
@@ -229,7 +227,7 @@ def _follow(
         while not ends(_READ_SECONDS):
             pass
         return
-    job, run, directory, request = watching.job, watching.run, watching.directory, watching.request
+    job, directory, request = watching.job, watching.directory, watching.request
     read_at = judged_at = moved_at = time.monotonic()
     pause, moments, is_stalled = _JUDGE_SECONDS, 0, False
     write = partial(_write, job, directory)
@@ -241,7 +239,7 @@ def _follow(
         read_at = now
         give_sign(directory)
         job.guarded(job.advance)
-        job.guarded(partial(run.look, job))
+        job.guarded(job.read_load)
         if job.moments > moments:
             moments, moved_at, is_stalled = job.moments, now, False
         elif not is_stalled:
@@ -253,34 +251,33 @@ def _follow(
 
 
 def _write(job: WatchedJob, directory: Path) -> None:
-    atomic_write_model(directory / REPORT, job.report(clock.now()))
+    atomic_write_model(directory / WATCH_REPORT, job.report(clock.now()))
 
 
 def _judge(job: WatchedJob, request: WatchRequest, directory: Path) -> None:
     job.judge()
     report = job.report(clock.now())
-    atomic_write_model(directory / REPORT, report)
+    atomic_write_model(directory / WATCH_REPORT, report)
     request.on_judged(job, report)
 
 
-def _finished(watching: _Watching, exit_code: int | None) -> Watched:
-    """The last judgement; ``exit_code`` is ``None`` where the program is not ours."""
+def _finished(watching: _Watching, ending: _Ending) -> Watched:
+    """The last judgement."""
     job, directory, ended = watching.job, watching.directory, clock.now()
     job.guarded(job.advance)
     job.guarded(job.judge)
-    job.guarded(partial(job.explain_end, exit_code))
-    kept = partial(_keep, watching, ended, exit_code)
+    job.guarded(partial(job.explain_end, ending.exit_code))
+    kept = partial(_keep, watching, ended, ending)
     is_kept = job.guarded(kept)
     if not watching.request.keeps_events:
         job.guarded(partial(remove_moments, directory))
         job.guarded(partial(remove_files, directory))
         if not is_kept:
             job.guarded(kept)  # a full disk has room now
-    report = job.report(ended, exit_code, is_over=True)
-    return Watched(directory, job, report, watching.run)
+    return Watched(directory, job, _report(job, ended, ending))
 
 
-def _keep(watching: _Watching, ended: float, exit_code: int | None) -> None:
+def _keep(watching: _Watching, ended: float, ending: _Ending) -> None:
     """Write what stays of a job that has ended.
 
     Raises:
@@ -289,4 +286,8 @@ def _keep(watching: _Watching, ended: float, exit_code: int | None) -> None:
     job, directory = watching.job, watching.directory
     job.close(ended)
     end_run(directory, watching.past, ended)
-    atomic_write_model(directory / REPORT, job.report(ended, exit_code, is_over=True))
+    atomic_write_model(directory / WATCH_REPORT, _report(job, ended, ending))
+
+
+def _report(job: WatchedJob, ended: float, ending: _Ending) -> WatchReport:
+    return job.report(ended, ending.exit_code, is_over=True, is_stopped=ending.is_stopped)

@@ -14,16 +14,15 @@ from pathlib import Path
 from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.catalog.model_facts import OptionValue
 from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
+from torchscale.features.watch.analysis.step_log import joined, part_of
 from torchscale.features.watch.hang.watched_job import ask_starting_ranks
-from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.job import WatchedJob
-from torchscale.features.watch.job.run import REPORT
 from torchscale.features.watch.job.script_command import (
     script_command,
     script_environment,
     script_of,
 )
-from torchscale.features.watch.job.script_records import WATCHED, MeasuredScript
+from torchscale.features.watch.job.script_records import WATCHED, MeasuredProgram
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import EndingKind, LaunchEnding
@@ -33,6 +32,7 @@ from torchscale.launch.torchrun import Watch, flatten_logs
 from torchscale.schema.launch.progress import Phase, Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
+from torchscale.store.cell_files import WATCH_REPORT
 from torchscale.util.files import atomic_write_model, make_directory
 from torchscale.util.processes.subprocesses import ManagedProcess
 from torchscale.util.redaction import redact_arguments
@@ -111,7 +111,6 @@ class _ScriptLaunch:
         self._budget_seconds = limits.budget_seconds
         self._measurement = ScriptMeasurement(self._cell.measurement, self._script.steps)
         self._steps: list[JobSteps] = []
-        self._load = HostLoadSamples()
         clock.begin()
         self._job = WatchedJob(
             self._watched.absolute(),
@@ -170,10 +169,19 @@ class _ScriptLaunch:
         streams = self._job.streams
         for stream in streams.values():
             self._job.guarded(stream.read_use)
-        measured = MeasuredScript(
-            self._task, self._measurement, self._steps, tuple(streams.values()), self._load
+        everything, measurement = joined(self._steps), self._measurement
+        begin = (measurement.first or 0) - everything.first
+        assert measurement.ended_by is not None  # noqa: S101 - see _shortfall
+        measured = MeasuredProgram(
+            part_of(everything, begin, begin + measurement.measured),
+            measurement.batches_of(len(streams)),
+            measurement.warmup_of(len(streams)),
+            measurement.ended_by,
+            tuple(streams.values()),
+            self._job.load,
+            self._task,
         )
-        measured.write(self._directory, self._cell)
+        measured.write(self._directory)
 
     def _write_report(self, ending: LaunchEnding) -> None:
         """``watch.json``, and no moments of the ranks any more."""
@@ -181,7 +189,7 @@ class _ScriptLaunch:
         self._job.guarded(self._job.judge)
         self._job.guarded(
             lambda: atomic_write_model(
-                self._watched / REPORT,
+                self._watched / WATCH_REPORT,
                 self._job.report(clock.now(), code, is_over=True),
                 durable=False,
             )
@@ -192,8 +200,7 @@ class _ScriptLaunch:
 
     def _read(self) -> None:
         self._job.guarded(self._job.advance)
-        streams = self._job.streams
-        self._load.sample([stream.facts.pid for stream in streams.values()])
+        self._job.read_load()
         self._mismatch = self._mismatch or self._other_ranks()
         if self._job.moments > self._moments:
             self._moments = self._job.moments

@@ -1,8 +1,9 @@
-"""What the ranks of a user's script would have written of themselves: their records and steps, from
-what their collectors saw."""
+"""What the ranks of a user's program would have written of themselves: their records and steps,
+from what their collectors saw."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from torchscale.analysis.exchanges.steps import JobSteps, Matrix, WaitsBy
-from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
-from torchscale.features.watch.analysis.step_log import joined, part_of
+from torchscale.analysis.training.result import training_result
 from torchscale.features.watch.job.host_load import HostLoadSamples
 from torchscale.features.watch.job.stream import RankStream
+from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.rank import MemoryUse, RankRecord
-from torchscale.schema.launch.steps import OwnStep, StepSample
+from torchscale.schema.launch.steps import BatchTimes, OwnStep, StepSample, StopRule, Warmup
 from torchscale.schema.launch.task import LaunchTask
+from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.node.environment import DeviceInfo, Versions
 from torchscale.util.cpu import cpu_name
 from torchscale.util.files import atomic_write_model, atomic_write_text
@@ -34,45 +36,57 @@ _DECIMALS = 9
 
 
 @dataclass(frozen=True)
-class MeasuredScript:
-    """A script that was measured.
+class MeasuredProgram:
+    """A program whose steps were measured.
 
     Attributes:
-        task: Its launch.
-        measurement: Which steps count.
-        steps: All steps from some before the first measured one.
+        table: The measured steps.
+        batches: Of each row.
+        warmup: Of each row: the steps before.
+        ended_by: What ended the measurement.
         streams: The ranks, in the order of rows.
         load: Readings of the host.
+        task: Its launch, where a sweep started it.
+        per_column: Steps that each column is the mean of.
     """
 
-    task: LaunchTask
-    measurement: ScriptMeasurement
-    steps: Sequence[JobSteps]
+    table: JobSteps
+    batches: Sequence[BatchTimes]
+    warmup: Sequence[Warmup]
+    ended_by: StopRule
     streams: Sequence[RankStream]
     load: HostLoadSamples
+    task: LaunchTask | None = None
+    per_column: int = 1
 
-    def write(self, directory: Path, cell: TrainingCell) -> None:
-        """Write ``rank-R.json`` and ``steps-rank-R.jsonl`` of every rank.
+    @property
+    def step_seconds(self) -> float:
+        """Mean step of the group, as of any launch: of each batch the slowest rank counts."""
+        steps = self.batches[0].total_steps
+        slowest = (
+            max(seconds) for seconds in zip(*(one.seconds for one in self.batches), strict=True)
+        )
+        return math.fsum(slowest) / steps
+
+    def write(self, directory: Path) -> TrainingResult:
+        """Write ``rank-R.json`` and ``steps-rank-R.jsonl`` of every rank; what is in them.
 
         Raises:
             OutputError: a file cannot be written.
         """
-        table = self._measured()
-        for row, stream in enumerate(self.streams):
-            lines = self._samples(table, row)
+        records, series = self.records(), [*map(self._samples, range(len(self.streams)))]
+        for row, (record, lines) in enumerate(zip(records, series, strict=True)):
             atomic_write_text(
                 directory / f"steps-rank-{row}.jsonl",
                 "".join(line.model_dump_json(exclude_none=False) + "\n" for line in lines),
                 durable=False,
             )
-            record = self._record(table, row, stream, cell)
             atomic_write_model(directory / f"rank-{row}.json", record, durable=False)
+        return training_result(records, series, per_sample=self.per_column)
 
-    def _measured(self) -> JobSteps:
-        """The measured steps alone."""
-        everything = joined(self.steps)
-        begin = (self.measurement.first or 0) - everything.first
-        return part_of(everything, begin, begin + self.measurement.measured)
+    def records(self) -> list[RankRecord]:
+        """Of every rank."""
+        return [self._record(row, stream) for row, stream in enumerate(self.streams)]
 
     @property
     def _hosts(self) -> list[str]:
@@ -84,10 +98,10 @@ class MeasuredScript:
         arrival."""
         facts = [stream.facts for stream in self.streams]
         on_host = all(one.device == "cpu" and one.has_recorder for one in facts)
-        by_calls = all(part.waits_by is WaitsBy.CALLS for part in self.steps)
-        return on_host and by_calls and len(facts) > 1
+        return on_host and self.table.waits_by is WaitsBy.CALLS and len(facts) > 1
 
-    def _samples(self, table: JobSteps, row: int) -> list[StepSample]:
+    def _samples(self, row: int) -> list[StepSample]:
+        table = self.table
         waited = float(table.wait.sum() + table.transfer.sum())
         bubble = float(table.bubble.sum())
         staged = bubble > _STAGED_SHARE * (bubble + waited)
@@ -116,7 +130,7 @@ class MeasuredScript:
                 )
             samples.append(
                 StepSample(
-                    step=table.first + step + 1,
+                    step=table.first + step * self.per_column + 1,
                     seconds=float(table.wall[row, step]),
                     data_wait=value(table.data, step),
                     forward=None,
@@ -128,18 +142,16 @@ class MeasuredScript:
             )
         return samples
 
-    def _record(
-        self, table: JobSteps, row: int, stream: RankStream, cell: TrainingCell
-    ) -> RankRecord:
-        facts, use, task = stream.facts, stream.use, self.task
+    def _record(self, row: int, stream: RankStream) -> RankRecord:
+        facts, use, table = stream.facts, stream.use, self.table
         # Each rank's first step has a start of its own: ends alone are common.
-        start = float(table.end_ns[0]) * 1e-9 - float(table.wall[row, 0])
+        start = float(table.end_ns[0]) * 1e-9 - float(table.wall[row, 0]) * self.per_column
         end = float(table.end_ns[-1]) * 1e-9
-        cpus = facts.cpus
-        asked = task.cpu_sets[row] if task.cpu_sets is not None else None
-        samples, samples_unknown = self._samples_per_step(table, cell)
-        batches, rule = self.measurement.batches_of(row), self.measurement.ended_by
-        assert rule is not None  # noqa: S101 - only a measurement that has ended is written
+        cpus, asked, threads = facts.cpus, None, 1
+        if self.task is not None:
+            threads = self.task.threads_per_rank
+            asked = self.task.cpu_sets[row] if self.task.cpu_sets is not None else None
+        samples, samples_unknown = self._samples_per_step()
         return RankRecord(
             rank=row,
             local_rank=self._hosts[:row].count(facts.host),
@@ -149,16 +161,16 @@ class MeasuredScript:
             hostname=facts.host,
             device=self._device(row, stream, cpus),
             backend=facts.backend or None,
-            threads=facts.threads or task.threads_per_rank,
+            threads=facts.threads or threads,
             cpus=cpus,
             versions=Versions(torchscale=__version__, python=facts.python, torch=facts.torch),
             parameters=None,
             samples_per_step=samples,
             tokens_per_step=None,
             setup=None,
-            warmup=self.measurement.warmup_of(row),
-            batches=batches,
-            stop_rule=rule,
+            warmup=self.warmup[row],
+            batches=self.batches[row],
+            stop_rule=self.ended_by,
             memory=MemoryUse(
                 peak_allocated_bytes=use.peak_allocated_bytes,
                 peak_reserved_bytes=use.peak_reserved_bytes,
@@ -178,11 +190,14 @@ class MeasuredScript:
             measured_until=end,
         )
 
-    def _samples_per_step(self, table: JobSteps, cell: TrainingCell) -> tuple[int | None, str]:
+    def _samples_per_step(self) -> tuple[int | None, str]:
         """A rank's samples of a step, or why they are not known."""
-        if cell.batch_size is None:
+        if self.task is None:
+            return None, "the batch size of a watched program is not known"
+        cell = as_kind(self.task.cell, TrainingCell)
+        if cell is None or cell.batch_size is None:
             return None, "the script is not told its batch size ({batch_size})"
-        passes = round(float(np.median(table.passes)))
+        passes = round(float(np.median(self.table.passes)))
         if passes > 1:
             return None, (
                 f"the script makes {passes} backward passes in each optimizer step, so that it is "
@@ -201,6 +216,8 @@ class MeasuredScript:
             )
         if stream.facts.device == "cpu":
             return DeviceInfo(kind="cpu", index=cpus[0] if cpus else 0, name=cpu_name())
+        if self.task is None:
+            return DeviceInfo(kind="cuda", index=row, name="cuda")
         indices = self.task.device_indices
         index = indices[row] if row < len(indices) else row
         return DeviceInfo(kind=self.task.device, index=index, name=self.task.device)

@@ -12,6 +12,7 @@ from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.catalog.model_options import model_title
 from torchscale.report.document import Headline
 from torchscale.report.kinds import report_kind
+from torchscale.report.sections.first_screen.job import job_screen
 from torchscale.report.sections.first_screen.recorded import recorded_headline
 from torchscale.report.text.cell_values import format_efficiency, samples_text
 from torchscale.report.text.labels import batch_label, model_label
@@ -34,7 +35,10 @@ _NEARLY_ALL = 0.8
 
 
 def headline(summary: RunSummary) -> Headline:
-    """How well training scales, with the interval; else what was measured; else why nothing was."""
+    """How well training scales, with the interval; else what was measured; else why nothing was. Of
+    a watched job how fast it was, and what limited it."""
+    if summary.job is not None:
+        return job_screen().job_headline(summary.job)
     scaled = at_largest_count(summary.measured)
     if scaled:
         return _scaling(summary, scaled)

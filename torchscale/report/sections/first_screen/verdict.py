@@ -10,6 +10,7 @@ from torchscale.report.sections.first_screen.causes import cause_groups, causes,
 from torchscale.report.sections.first_screen.failures import failures
 from torchscale.report.sections.first_screen.first_chart import first_chart
 from torchscale.report.sections.first_screen.headline import headline
+from torchscale.report.sections.first_screen.job import job_screen
 from torchscale.report.sections.first_screen.status import statuses
 from torchscale.report.values import only_if, shortened
 
@@ -17,6 +18,8 @@ from torchscale.report.values import only_if, shortened
 def overview(summary: RunSummary) -> Overview:
     """The result in a sentence, the questions with their answers, a chart, what costs most and what
     failed."""
+    if summary.job is not None:
+        return job_screen().job_overview(summary.job, first_chart(summary))
     groups = cause_groups(summary)
     failed = failures(summary)
     return Overview(

@@ -171,6 +171,8 @@ def _explains(cause: _Told, one: _Told, watched: WatchedSteps) -> bool:
         return True
     whole = float(one.by_column.mean())
     inside = _overlap(cause, one)
+    if is_same_kind and cause.finding.rank == one.finding.rank:
+        return inside > EXPLAINED_SHARE * whole > 0
     left = (1 - inside / whole) * one.finding.cost_seconds if whole > 0 else 0.0
     return inside > EXPLAINED_SHARE * whole > 0 and left < _LEFT * watched.step_seconds
 

@@ -19,6 +19,9 @@ from torchscale.features.watch.analysis.everyday.watched import (
 from torchscale.util.units import format_seconds
 from torchscale.util.words import plural
 
+_ALIKE = 0.2
+"""Share of a large one from which on one is of its kind: a disk takes five times as long now and
+then, and a small collection of garbage takes a hundredth of a large one."""
 _APART = 1.5
 """Times the most of any rank that all ranks together take, for them to be interrupted at different
 times: two ranks never together are 2, always together 1."""
@@ -76,6 +79,7 @@ def find_interruptions(watched: WatchedSteps, times: Matrix) -> Interruptions | 
     rows = rows_with(times)
     most = int(times.mean(axis=1).argmax())
     high = large(times[most])
+    high |= times[most] >= _ALIKE * float(np.median(times[most][high]))
     steps = watched.exact_steps(most, high)
     each = 0.0
     if steps:

@@ -17,7 +17,13 @@ from torchscale.analysis.training.digest import digest_signals
 from torchscale.analysis.training.exchange_waits import PairedWaits
 from torchscale.analysis.training.signals import launch_signals
 from torchscale.config.choices import DeviceKind
-from torchscale.schema.launch.signals import LinkSample, MinorFaults, RankSignals, SignalDigest
+from torchscale.schema.launch.signals import (
+    LinkSample,
+    MinorFaults,
+    PeriodDigest,
+    RankSignals,
+    SignalDigest,
+)
 from torchscale.schema.launch.steps import StepSample
 from torchscale.schema.node.environment import HostAllocator
 from torchscale.schema.profiles.finding import FindingKind
@@ -170,6 +176,40 @@ def test_the_rank_that_waits_least_came_last() -> None:
     assert [row[0] for row in digest.wait] == pytest.approx([0.01, 0.0, 0.008])
     assert digest.blame == pytest.approx([0.0, 1.0, 0.0])
     assert digest.exposed_p50 == pytest.approx(0.004), "waits are no part of a transfer"
+
+
+@pytest.mark.parametrize("every", [2, 5, 12])
+def test_a_launch_keeps_what_comes_back_every_so_many_steps(every: int) -> None:
+    """Its digest holds it, since a record has no single steps."""
+    late = [[0.03 * (rank == 1 and n % every == 0) for n in range(STEPS)] for rank in range(2)]
+    series = [
+        [
+            step(n, compute=0.05 + mine[n], sync=0.004 + max(one[n] for one in late) - mine[n])
+            for n in range(STEPS)
+        ]
+        for mine in late
+    ]
+    digest = digest_signals(series, [10] * 10)
+    (period,) = digest.periods
+    assert (period.rank, period.steps, period.times) == (1, every, len(range(0, STEPS, every)))
+    assert period.cost_seconds == pytest.approx(0.03 * period.times / STEPS)
+
+    _, launch = record([0.0, 0.0])
+    result = training_result(launch).model_copy(update={"signals": digest})
+    signals = launch_signals(result)
+    assert signals is not None
+    found = {(item.kind, item.rank, item.period_steps) for item in diagnose(signals).findings}
+    assert (FindingKind.STRAGGLER, 1, every) in found
+    assert FindingKind.SYNC_VARIANCE not in {kind for kind, _, _ in found}
+
+
+def test_a_period_of_a_rank_that_is_not_there_is_refused() -> None:
+    digest = digest_signals(ranks_of([0.0, 0.01]), [10] * 10)
+    period = PeriodDigest(rank=2, steps=4, excess_seconds=0.1, cost_seconds=0.01, times=9)
+    result = training_result(record([0.0, 0.0])[1])
+    signals = digest.model_copy(update={"periods": (period,)})
+    with pytest.raises(ValueError, match="beyond its 2"):
+        launch_signals(result.model_copy(update={"signals": signals}))
 
 
 def test_waiting_for_buffers_and_for_gradients_are_taken_apart() -> None:

@@ -54,14 +54,17 @@ def training(
     overlap: float = 0.0,
     data: float = 0.0,
     collective: str = "ncclDevKernel_AllReduce_Sum_f32",
+    every: int = 1,
 ) -> Trace:
-    """Steps of 1 ms on GPUs: compute, longer by ``late`` µs, then an all-reduce that ends 100 µs
-    after the last came. ``overlap`` µs of compute lie under it on every rank."""
+    """Steps of 1 ms on GPUs: compute, longer by ``late`` µs in every so manieth step, then an
+    all-reduce that ends 100 µs after the last came. ``overlap`` µs of compute lie under it on every
+    rank."""
     ranks = []
-    for extra in late:
+    for usual in late:
         events = []
         for number in range(STEPS):
             origin = number * PERIOD
+            extra, latest = (usual, max(late)) if number % every == 0 else (0.0, 0.0)
             events.append(step(number, origin, PERIOD))
             if data:
                 events.append(
@@ -76,7 +79,7 @@ def training(
                 kernel("gemm", origin + data + 10, compute + extra - 10, link=2 * number + 1)
             )
             arrival = origin + data + compute + extra
-            finish = origin + data + compute + max(late) + 100
+            finish = origin + data + compute + latest + 100
             events.append(kernel(collective, arrival, finish - arrival, stream=9))
             if overlap:
                 events.append(kernel("gemm", finish - overlap, overlap, link=0))
@@ -135,6 +138,14 @@ def test_waits_transfers_and_the_one_figure() -> None:
     assert straggler.cost_seconds == pytest.approx(40e-6)  # the next rank still comes 20 µs late
     assert straggler.cost_basis is CostBasis.REPLAY
     assert straggler.confidence is Confidence.HIGH
+
+
+def test_a_rank_that_is_late_in_every_fourth_step_has_its_period() -> None:
+    findings = analyze_trace(training([0.0, 200.0, 0.0], every=4)).findings
+    (straggler,) = [item for item in findings if item.kind is FindingKind.STRAGGLER]
+    assert (straggler.rank, straggler.period_steps) == (1, 4)
+    assert straggler.summary.startswith("every 4 steps rank 1 takes 200 µs longer")
+    assert not {FindingKind.SYNC_VARIANCE, FindingKind.PAUSES} & {item.kind for item in findings}
 
 
 def test_compute_under_communication_hides_it() -> None:

@@ -138,6 +138,7 @@ class Attempt:
                 attempt=WatchedAttempt(
                     number=self.number,
                     run=run,
+                    world_size=1 if failure is None else failure.world_size,
                     began=began,
                     last_seen=until,
                     origin="no rank reported",

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from torchscale.analysis.stats.series import mean_interval
+from torchscale.analysis.stats.estimate import Estimate
 
 HERE = Path(__file__).resolve().parent
 STRATEGIES = ("ddp", "fsdp", "plain")
@@ -105,9 +104,7 @@ def _print_cost(strategy: str, costs: Sequence[dict[str, Any]]) -> float:
 def _ratio(pairs: Sequence[Sequence[Sequence[float]]], place: int) -> str:
     """Without ÷ with the collector, with the 95 % interval of its mean; ``place`` 0 for wall time and
     1 for processor time."""
-    mean, half = mean_interval([math.log(out[place] / on[place]) for on, out in pairs])
-    low, high = (math.exp(mean + sign * (half or 0.0)) for sign in (-1, 1))
-    return f"{math.exp(mean):.4f} ({low:.4f} to {high:.4f})"
+    return Estimate.of_log_mean([out[place] / on[place] for on, out in pairs]).text("{:.4f}".format)
 
 
 def _command_share(directory: Path, strategy: str, step_seconds: float) -> float:

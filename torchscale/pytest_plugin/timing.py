@@ -14,8 +14,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from torchscale.analysis.stats.estimate import Estimate
 from torchscale.analysis.stats.ratios import LogRatio, log_ratio
-from torchscale.analysis.stats.series import geometric_half_width, geometric_mean
 from torchscale.analysis.stats.sessions import session_noise, with_session_noise
 from torchscale.errors import UsageError
 from torchscale.launch.machine import usable_cores
@@ -222,12 +222,10 @@ def _round(
 
 def describe_session(session: TimingSession) -> str:
     """``1.23 ms (1.22 to 1.24 ms) per call, 20 rounds of 17 calls``."""
-    mean, half = geometric_mean(session.seconds), geometric_half_width(session.seconds)
-    level = format_seconds(mean)
-    if half is not None:
-        level = with_interval(
-            level, format_interval(mean, (mean / (1 + half), mean * (1 + half)), format_seconds)
-        )
+    mean = Estimate.of_log_mean(session.seconds)
+    level = format_seconds(mean.value)
+    if mean.ends is not None:
+        level = with_interval(level, format_interval(mean.value, mean.ends, format_seconds))
     waited = ""
     if session.is_contended:
         waited = f", {format_contention(session)}"

@@ -86,3 +86,10 @@ def with_interval(value: str, interval: str) -> str:
     if interval:
         return f"{value} ({interval})"
     return value
+
+
+def format_estimate(value: float, ends: Interval | None, text: Callable[[float], str]) -> str:
+    """``12.0 ms (9.10 to 14.9 ms)``: a value and the ends of its interval, written alike; the value
+    alone where there is no interval."""
+    shown = "" if ends is None else format_ends(*map(text, ends))
+    return with_interval(text(value), shown)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from tests.analysis.diagnosis.test_diagnose import found, quiet, why_not
 from torchscale.analysis.diagnosis.rules_spells import _confidence, judge_spells
-from torchscale.analysis.diagnosis.shared import median_of_others, medians_of_others
 from torchscale.analysis.diagnosis.signals import Pauses, SignalOrigin, Signals, Windows
 from torchscale.analysis.diagnosis.spells import (
     CERTAIN_SPELLS,
@@ -20,7 +19,6 @@ from torchscale.analysis.diagnosis.spells import (
     _moving_mean,
     _runs_score,
     _slow_windows,
-    _two_levels,
     slow_spells,
 )
 from torchscale.analysis.diagnosis.step_windows import MAX_WINDOWS, rare_long_steps, step_windows
@@ -31,15 +29,6 @@ COMPUTE = 0.011
 FORWARD = 0.4
 """Share of compute that is the forward pass and the optimizer."""
 KIND = FindingKind.INTERMITTENT_STRAGGLER
-
-
-@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 64])
-def test_the_medians_of_the_others_at_once_are_those_of_each_row(ranks: int) -> None:
-    values = np.random.default_rng(ranks).normal(size=(ranks, 30))
-    values[:, 3] = 1.0
-    values[0, 4] = values[1, 4]
-    each = [median_of_others(values, row) for row in range(ranks)]
-    assert np.array_equal(medians_of_others(values), np.stack(each))
 
 
 def run_of(
@@ -294,17 +283,6 @@ def test_the_score_of_runs_is_that_of_wald_and_wolfowitz(state: list[bool], scor
     assert _runs_score(np.array(state)) == pytest.approx(score)
 
 
-def test_two_levels_and_the_scatter_within_them() -> None:
-    """Scatter is a standard deviation, by which it is judged whether the levels are two at all."""
-    random = np.random.default_rng(0)
-    values = random.normal(0.0, 0.05, (3, 400))
-    values[:, 300:] += 1.0
-    fast, slow, scatter = _two_levels(random.permuted(values, axis=1))
-    assert fast == pytest.approx(0.0, abs=0.02)
-    assert slow == pytest.approx(1.0, abs=0.02)
-    assert scatter == pytest.approx(0.05, rel=0.15)
-
-
 def test_a_moving_mean_lies_around_its_window_and_counts_steps() -> None:
     """A spell must not seem to begin before or after it does."""
     values, steps = np.array([[0.0, 0.0, 6.0, 0.0, 0.0]]), np.array([1.0, 1.0, 2.0, 1.0, 1.0])
@@ -461,15 +439,6 @@ def test_a_window_between_the_levels_is_as_the_one_before() -> None:
     excess = np.array([5.0, 6.0, 6.1, 4.1, 4.0, 6.0])
     assert _slow_windows(excess, 0.0, 10.0).tolist() == [False, False, True, True, False, False]
     assert _slow_windows(excess + 100.1, 100.0, 110.0).tolist()[:2] == [True, True]
-
-
-def test_each_level_is_the_median_of_its_values() -> None:
-    uneven = np.array([[13.0, 0.0, 10.0, 1.0, 12.0, 2.0, 11.0]])
-    fast, slow, scatter = (float(value[0]) for value in _two_levels(uneven))
-    assert (fast, slow, scatter) == (1.0, 11.5, 1.4826)
-    even = np.array([[11.0, 0.0, 10.0, 1.0, 12.0]])
-    fast, slow, scatter = (float(value[0]) for value in _two_levels(even))
-    assert (fast, slow, scatter) == (0.5, 11.0, 0.7413)
 
 
 def test_a_mean_of_two_windows_is_that_of_one_and_the_one_before() -> None:

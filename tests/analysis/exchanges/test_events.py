@@ -69,3 +69,20 @@ def test_time_without_a_core_is_read_between_readings() -> None:
     assert CoreTime(np.zeros(0, np.int64), np.zeros(0, np.int64)).within(
         np.array([1]), np.array([2])
     ).tolist() == [0.0]
+
+
+def test_what_is_in_evaluation_while_an_optimizer_steps_is_no_evaluation() -> None:
+    """A frozen part is switched once; each epoch ends with an evaluation."""
+    moments = Moments.unpacked(
+        _packed(
+            (1, MomentKind.EVALUATION, 0),
+            (4, MomentKind.STEP, 1),
+            (6, MomentKind.EVALUATION, 0),
+            (9, MomentKind.TRAINING, 0),
+            (12, MomentKind.STEP, 0),
+        ),
+        0,
+    )
+
+    assert moments.evaluations.start.tolist() == [6]
+    assert moments.evaluations.end.tolist() == [9]

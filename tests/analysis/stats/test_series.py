@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from torchscale.analysis.stats.series import (
     digest,
+    is_steady,
     lag1_autocorrelation,
     pooled_digest,
+    quarter_means,
     relative_drift,
-    relative_half_width,
     student_t_quantile,
 )
 
@@ -20,27 +21,6 @@ from torchscale.analysis.stats.series import (
 )
 def test_t_quantiles_from_the_printed_table(degrees: int, quantile: float) -> None:
     assert student_t_quantile(0.975, degrees) == pytest.approx(quantile, abs=1e-4)
-
-
-def test_a_half_width_worked_by_hand() -> None:
-    """1, 2, 3: mean 2, standard deviation 1, standard error 1/√3, t(2) = 4.3027."""
-    assert relative_half_width([1.0, 2.0, 3.0]) == pytest.approx(4.3027 / 3**0.5 / 2, rel=1e-4)
-
-
-@pytest.mark.parametrize("values", [[], [1.0], [0.0, 0.0]])
-def test_too_little_has_no_interval(values: list[float]) -> None:
-    assert relative_half_width(values) is None
-
-
-def test_a_nominal_95_percent_interval_covers_about_95_percent() -> None:
-    random = np.random.default_rng(1)
-    covered = 0
-    for _ in range(2000):
-        values = random.normal(1.0, 0.03, 12)
-        half_width = relative_half_width(values.tolist())
-        assert half_width is not None
-        covered += abs(values.mean() - 1.0) <= half_width * values.mean()
-    assert 0.935 <= covered / 2000 <= 0.965
 
 
 def test_autocorrelation() -> None:
@@ -53,6 +33,13 @@ def test_autocorrelation() -> None:
 def test_drift_is_the_last_third_against_the_first() -> None:
     assert relative_drift([1.0, 1.0, 5.0, 5.0, 1.1, 1.1]) == pytest.approx(0.1)
     assert relative_drift([1.0, 2.0]) is None
+
+
+def test_a_series_is_steady_where_each_quarter_has_half_of_its_mean() -> None:
+    assert quarter_means([1.0, 3.0, 2.0, 2.0, 5.0, 5.0, 6.0, 8.0]) == [2.0, 2.0, 5.0, 7.0]
+    assert quarter_means([4.0, 2.0]) == [4.0, 2.0]
+    assert is_steady([2.0, 4.0, 4.0, 6.0])
+    assert not is_steady([1.9, 4.0, 4.0, 6.0])
 
 
 def test_a_digest_worked_by_hand() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchscale.analysis.stats.series import relative_half_width
+from torchscale.analysis.stats.estimate import relative_half_width
 from torchscale.analysis.training.stop import MeasurementRule, WarmupRule
 from torchscale.config.sections.benchmark import PRESETS
 from torchscale.schema.cells.training import Measurement

@@ -47,22 +47,24 @@ def test_the_level_does_not_matter() -> None:
     moved = [Launched(one.environment, one.log + 7) for one in before]
     first, second = (BisectionEvidence(steps(4), some, 0.05, LEAST) for some in (before, moved))
     assert first.shares == pytest.approx(second.shares, rel=1e-6)
-    assert first.cost(steps(4)[1]).log == pytest.approx(second.cost(steps(4)[1]).log)
+    assert first.cost(steps(4)[1]).value == pytest.approx(second.cost(steps(4)[1]).value)
 
 
 def test_a_level_that_drifts_is_no_step() -> None:
     """Launches in the order of the environments, each slower than the one before by as much."""
     rising = launches(*((place, 0.01 * number) for number, place in enumerate([0, 1, 2, 3] * 6)))
     cost = BisectionEvidence(steps(4)[:1], rising, 0.05, LEAST).cost(steps(4)[0])
-    assert cost.low < 0 < cost.high
+    low, high = cost.bounds
+    assert low < 0 < high
 
 
 def test_the_cost_is_the_difference_of_the_means() -> None:
     exact = launches((0, 0.0), (1, 0.101), (1, 0.099), (0, 0.001), (0, -0.001), (1, 0.1))
     cost = BisectionEvidence(steps(2), exact, 0.05, LEAST).cost(steps(2)[0])
-    assert cost.log == pytest.approx(0.1, abs=0.002)
-    assert cost.low < 0.1 < cost.high
-    assert cost.ratio == pytest.approx(math.expm1(cost.log))
+    assert math.log1p(cost.value) == pytest.approx(0.1, abs=0.002)
+    low, high = cost.bounds
+    assert low < math.expm1(0.1) < high
+    assert cost.count == len(exact)
 
 
 def test_both_costs_of_two_factors() -> None:
@@ -70,10 +72,10 @@ def test_both_costs_of_two_factors() -> None:
     costs = [0, 0.2, 0.1, 1.1 * 1.2 - 1]
     evidence = BisectionEvidence(factorial(2), drawn(costs, 8, 0.01, 3), 0.05, LEAST)
     assert evidence.left == (both,)
-    assert evidence.cost(both, 0).ratio == pytest.approx(0.1, abs=0.02)
-    assert evidence.cost(both, 1).ratio == pytest.approx(0.2, abs=0.02)
+    assert evidence.cost(both, 0).value == pytest.approx(0.1, abs=0.02)
+    assert evidence.cost(both, 1).value == pytest.approx(0.2, abs=0.02)
     for effect, cost in ((0, 0.1), (1, 0.2)):
-        low, high = evidence.cost(both, effect).interval
+        low, high = evidence.cost(both, effect).bounds
         assert low < cost < high
 
 
@@ -135,7 +137,8 @@ def test_equal_figures_are_not_taken_as_exact() -> None:
     """A program that prints the same number each time: two launches of each decide nothing."""
     same = launches((0, 0.0), (1, 0.0005)) * 2
     cost = BisectionEvidence(steps(2), same, 0.05, LEAST).cost(steps(2)[0])
-    assert cost.low < 0 < cost.high
+    low, high = cost.bounds
+    assert low < 0 < high
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.05])

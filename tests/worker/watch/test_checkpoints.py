@@ -202,6 +202,99 @@ def test_a_module_that_saves_in_ways_of_its_own_is_noted(forks: Forks, tmp_path:
     assert _run(forks, tmp_path, "import tensorizer; train(1)").unseen == ("tensorizer",)
 
 
+MODULE = """
+import sys
+from types import ModuleType
+def put(name, **content):
+    module = ModuleType(name)
+    vars(module).update(content)
+    sys.modules[name] = module
+    for function in content.values():
+        function.__module__ = name
+    sys.modules["torchscale_collector.imports"].settle()
+    return module
+"""
+
+
+@pytest.mark.parametrize("package", ["lightning.fabric", "lightning_fabric"])
+def test_lightning_s_file_is_seen_where_torch_saves_into_memory(
+    forks: Forks, tmp_path: Path, package: str
+) -> None:
+    body = f"""
+def _atomic_save(checkpoint, filepath):
+    memory = io.BytesIO(); torch.save(checkpoint, memory)
+    open(filepath, "wb").write(memory.getvalue())
+def _load(path_or_url): return torch.load(io.BytesIO(open(path_or_url, "rb").read()))
+io_ = put("{package}.utilities.cloud_io", _atomic_save=_atomic_save, _load=_load)
+io_._atomic_save(state(), "epoch=0.ckpt")
+io_._load("epoch=0.ckpt")
+train(1)
+"""
+    noted = _run(forks, tmp_path, MODULE + body)
+    (save,), (load,) = noted.saves, noted.loads
+
+    assert Path(save.path).name == Path(load.path).name == "epoch=0.ckpt"
+    assert save.inode == load.inode == (tmp_path / "epoch=0.ckpt").stat().st_ino
+
+
+def test_megatron_s_checkpoints_are_folders(forks: Forks, tmp_path: Path) -> None:
+    """One that is written in the background is complete once its last function was called."""
+    body = """
+from typing import NamedTuple
+class AsyncRequest(NamedTuple):
+    finalize_fns: list
+def save(state, checkpoint_dir, async_sharded_save=False):
+    os.makedirs(checkpoint_dir); torch.save(0, f"{checkpoint_dir}/common.pt")
+    finish = open(f"{checkpoint_dir}/.metadata", "w").close
+    if not async_sharded_save: return finish()
+    return AsyncRequest([finish])
+def load_common_state_dict(checkpoint_dir): return torch.load(f"{checkpoint_dir}/common.pt")
+def load(state, checkpoint_dir): return load_common_state_dict(checkpoint_dir)
+megatron = put(
+    "megatron.core.dist_checkpointing.serialization",
+    save=save, load=load, load_common_state_dict=load_common_state_dict,
+)
+megatron.save({}, "iter_0")
+megatron.load_common_state_dict("iter_0")
+megatron.load({}, checkpoint_dir="iter_0")
+train(2); assert megatron.save({}, "iter_2") is None
+train(2); begun = megatron.save({}, checkpoint_dir="iter_4", async_sharded_save=True)
+train(2); never = megatron.save({}, "iter_6", async_sharded_save=True)
+train(2)
+for function in begun.finalize_fns: function()
+"""
+    noted = _run(forks, tmp_path, MODULE + body)
+
+    known = [(Path(save.path).name, save.steps) for save in noted.saves]
+    assert known == [("iter_0", 0), ("iter_2", 2), ("iter_4", 4)]
+    assert noted.saves[2].inode == (tmp_path / "iter_4" / ".metadata").stat().st_ino
+    assert [Path(load.path).name for load in noted.loads] == ["iter_0", "iter_0"]
+    assert noted.unseen == ()
+
+
+def test_checkpoints_of_torch_checkpointing_are_seen(forks: Forks, tmp_path: Path) -> None:
+    body = """
+from concurrent.futures import Future
+class CheckpointManager:
+    def save(self, checkpoint_id, checkpoint):
+        self.future = Future() if checkpoint else None
+        return self.future
+    def load(self, checkpoint_id, into=None): return {}
+put("torch_checkpointing.checkpoint_manager", CheckpointManager=CheckpointManager)
+manager = CheckpointManager()
+manager.load("before")
+train(1); manager.save("at-once", {})
+train(1); manager.save("later", {"model": model}); manager.future.set_result(None)
+train(1); manager.save("failed", {"model": model}); manager.future.set_exception(OSError())
+train(1); manager.save("never", {"model": model})
+"""
+    noted = _run(forks, tmp_path, MODULE + body)
+
+    known = [(Path(save.path).name, save.steps) for save in noted.saves]
+    assert known == [("at-once", 1), ("later", 2)]
+    assert [Path(load.path).name for load in noted.loads] == ["before"]
+
+
 def test_a_process_that_a_rank_starts_for_itself_is_no_attempt(
     forks: Forks, tmp_path: Path
 ) -> None:

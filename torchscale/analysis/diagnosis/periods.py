@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchscale.analysis.diagnosis.shared import COST_FLOOR, medians_of_others
+from torchscale.analysis.diagnosis.shared import COST_FLOOR
 from torchscale.analysis.diagnosis.signals import Matrix, SlowPeriod
 from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
+from torchscale.analysis.stats.peers import medians_of_others
 from torchscale.analysis.stats.periods import Period, latest_period
 
 _LATE_TIMES = 3

@@ -20,13 +20,13 @@ from torchscale.analysis.diagnosis.shared import (
     MIN_SAMPLES,
     cannot_name,
     explained_by_processes,
-    median_of_others,
     per_step,
     percent,
     seconds_per_token,
 )
 from torchscale.analysis.diagnosis.signals import ExpertLoad, Signals, SignalSeries
-from torchscale.analysis.stats.series import mean_interval
+from torchscale.analysis.stats.peers import outliers_among_peers
+from torchscale.analysis.stats.series import is_steady, quarter_means
 from torchscale.schema.exports.experts import HotExpert
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
@@ -59,9 +59,8 @@ def uneven_experts(signals: Signals, experts: ExpertLoad) -> Judgement:
         return None
     rank, more = signals.ranks[row], float(means[row]) / even - 1
     excess = experts.tokens[row] / experts.tokens.mean(axis=0) - 1
-    quarters = [float(part.mean()) for part in np.array_split(excess, 4) if len(part)]
-    if min(quarters) < EXPLAINED_SHARE * more:
-        parts = ", ".join(format_percent(quarter, 0) for quarter in quarters)
+    if not is_steady(excess):
+        parts = ", ".join(format_percent(quarter, 0) for quarter in quarter_means(excess))
         return (
             f"rank {rank}'s experts get more tokens than the others', but not steadily: {parts} "
             "more from quarter to quarter"
@@ -108,14 +107,11 @@ def slow_experts(signals: Signals, experts: ExpertLoad, earlier: Earlier) -> Jud
     each = experts.seconds / np.maximum(experts.tokens, 1.0)
     if each.shape[1] < MIN_SAMPLES:
         return "too few samples of what each rank's experts take for a token"
-    row, tokens = int(signals.mean(each).argmax()), signals.mean(experts.tokens)
-    others = median_of_others(each, row)
-    excess, typical = each[row] - others, float(others.mean())
-    mean, half = mean_interval(excess.tolist())
-    quarters = [float(part.mean()) for part in np.array_split(excess, 4) if len(part)]
-    steady = min(quarters) >= EXPLAINED_SHARE * mean
-    if half is None or mean < max(half, SLOW_SHARE * typical) or not steady:
+    outliers = outliers_among_peers(each, SLOW_SHARE)
+    if not outliers or not outliers[0].is_steady:
         return None
+    slowest = outliers[0]
+    row, mean, tokens = slowest.row, slowest.excess.value, signals.mean(experts.tokens)
     cost, waited = mean * float(tokens.mean()), _waited_for(signals, row)
     is_waited_for = waited is None or waited >= EXPLAINED_SHARE * cost
     if cost < COST_FLOOR * signals.step_seconds or not is_waited_for:
@@ -124,7 +120,7 @@ def slow_experts(signals: Signals, experts: ExpertLoad, earlier: Earlier) -> Jud
     doubt = explained_by_processes(signals, row, cost)
     if tokens[row] < FEW_TOKENS * typical_tokens:
         doubt = (
-            f"a token takes {format_percent(mean / typical, 0)} longer at rank {rank}'s experts, "
+            f"a token takes {format_percent(mean / slowest.others, 0)} longer at rank {rank}'s experts, "
             "which get fewer tokens than the others': that alone can be why"
         )
     if doubt is not None:
@@ -135,7 +131,7 @@ def slow_experts(signals: Signals, experts: ExpertLoad, earlier: Earlier) -> Jud
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.MEDIUM,
-        summary=f"rank {rank}'s experts take {format_percent(mean / typical, 0)} longer for a token "
+        summary=f"rank {rank}'s experts take {format_percent(mean / slowest.others, 0)} longer for a token "
         "than the others', whatever their load",
         evidence=(_speed(signals, experts, row),),
         advice=f"compare rank {rank}'s device with the others' (clocks, temperature, ECC, other "

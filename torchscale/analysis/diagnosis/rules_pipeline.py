@@ -7,8 +7,6 @@ waits for the others by design.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from torchscale.analysis.diagnosis.rule import (
@@ -26,22 +24,21 @@ from torchscale.analysis.diagnosis.rules_spells import judge_spells
 from torchscale.analysis.diagnosis.shared import (
     COST_FLOOR,
     high_if,
-    median_of_others,
     percent,
-    seconds_with_interval,
 )
 from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
     Matrix,
     MicroBatchLengths,
     Signals,
-    SignalSeries,
     Windows,
 )
 from torchscale.analysis.diagnosis.slow_rank import SlowRank
 from torchscale.analysis.diagnosis.spells import Spells, slow_spells
 from torchscale.analysis.diagnosis.stages import compared_stages, is_forward_only, own_work
-from torchscale.analysis.stats.series import mean_interval
+from torchscale.analysis.stats.estimate import Estimate
+from torchscale.analysis.stats.peers import outliers_among_peers
+from torchscale.analysis.stats.series import is_steady
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 
@@ -57,8 +54,6 @@ left in every run."""
 MICRO_BATCH_SPREAD = 0.10
 """Standard deviation of the lengths of a step's micro-batches, as a share of their mean, from which
 on they are uneven. Chosen as for ranks and stages."""
-STEADY_SHARE = 0.5
-"""Share of the mean excess, in every quarter of the run, as for other stragglers."""
 
 
 @rule(FindingKind.STRAGGLER, COMPUTE, EARLIER, where=(several_ranks, staged))
@@ -67,43 +62,45 @@ def slow_peer(signals: Signals, compute: Matrix, earlier: Earlier) -> Judgement:
     compared = compared_stages(signals, compute)
     if isinstance(compared, str):
         return compared
-    candidates = [
-        peer
-        for stage in compared.stages
-        if len(stage) > 1 and (peer := _slowest(compared.samples, stage)) is not None
+    stages = [stage for stage in compared.stages if len(stage) > 1]
+    tests = sum(map(len, stages))
+    slowest = [
+        (peers[0], stage)
+        for stage in stages
+        if (peers := outliers_among_peers(compared.samples[list(stage)], PEER_EXCESS, tests))
     ]
     named = {item.rank for item in earlier if item.kind is FindingKind.INTERMITTENT_STRAGGLER}
     candidates = [
-        peer
-        for peer in candidates
-        if signals.ranks[peer.row] not in named and peer.excess >= COST_FLOOR * signals.step_seconds
+        (peer, stage)
+        for peer, stage in slowest
+        if signals.ranks[stage[peer.row]] not in named
+        and peer.excess.value >= COST_FLOOR * signals.step_seconds
     ]
     if not candidates:
         return None
-    peer = max(candidates, key=lambda item: item.excess)
-    rank = signals.ranks[peer.row]
-    if not peer.steady:
+    peer, stage = max(candidates, key=lambda item: item[0].excess.value)
+    row, cost = stage[peer.row], peer.excess.value
+    rank, others = signals.ranks[row], tuple(other for other in stage if other != row)
+    if not peer.is_steady:
         return f"rank {rank} computes longer than the other ranks of its stage, but not steadily"
     what = "forward pass takes" if is_forward_only(signals) else "own compute takes"
-    peers = ", ".join(str(signals.ranks[row]) for row in peer.stage if row != peer.row)
+    equal = ", ".join(str(signals.ranks[other]) for other in others)
     return Finding(
         kind=FindingKind.STRAGGLER,
         rank=rank,
-        cost_percent=percent(peer.excess, signals),
-        cost_seconds=peer.excess,
+        cost_percent=percent(cost, signals),
+        cost_seconds=cost,
         confidence=high_if(_enough(signals), Confidence.MEDIUM),
         summary=f"rank {rank}'s {what} {format_seconds(peer.mine)} a step, "
         f"{peer.mine / peer.others:.1f} times that of the ranks with equal work "
-        f"(rank{'s' * (len(peer.stage) > 2)} {peers}: {format_seconds(peer.others)}); its pipeline "
+        f"(rank{'s' * (len(others) > 1)} {equal}: {format_seconds(peer.others)}); its pipeline "
         "waits for it in every micro-batch",
         evidence=(
-            f"{seconds_with_interval(peer.excess, peer.half)} more than the median of its stage, "
+            f"{peer.excess.text(format_seconds)} more than the median of its stage, "
             f"over {_extent(signals)}",
-            f"{len(compared.stages)} stages of {len(peer.stage)} ranks each hold equal work",
+            f"{len(compared.stages)} stages of {len(stage)} ranks each hold equal work",
         ),
-        advice=SlowRank(
-            peer.row, tuple(row for row in peer.stage if row != peer.row), peer.excess
-        ).advice(signals, "those of the same stage"),
+        advice=SlowRank(row, others, cost).advice(signals, "those of the same stage"),
     )
 
 
@@ -142,18 +139,16 @@ def uneven_stages(signals: Signals, compute: Matrix) -> Judgement:
     )
     means = by_stage.mean(axis=1)
     slowest, even = int(means.argmax()), float(means.mean())
-    excess = by_stage[slowest] - by_stage.mean(axis=0)
-    mean, half = mean_interval(excess.tolist())
-    batches = signals.micro_batches
-    gain = mean if batches is None else mean * (1 - 1 / batches)
+    samples = by_stage[slowest] - by_stage.mean(axis=0)
+    excess, batches = Estimate.of_mean(samples.tolist()), signals.micro_batches
+    gain = excess.value if batches is None else excess.value * (1 - 1 / batches)
     if (
-        half is None
-        or mean <= half
-        or mean < STAGE_EXCESS * even
+        excess.bounds[0] <= 0
+        or excess.value < STAGE_EXCESS * even
         or gain < STAGE_FLOOR * signals.step_seconds
     ):
         return None
-    if not _is_steady(excess):
+    if not is_steady(samples):
         return f"stage {slowest + 1} computes longer than the others, but not steadily"
     stage = stages[slowest]
     where = _ranks_text(signals, stage)
@@ -174,8 +169,7 @@ def uneven_stages(signals: Signals, compute: Matrix) -> Judgement:
                 f"{number} ({_ranks_text(signals, ranks)}): {format_seconds(float(value))}"
                 for number, (ranks, value) in enumerate(zip(stages, means, strict=True), start=1)
             ),
-            f"{seconds_with_interval(mean, half)} more than the mean stage, over "
-            f"{_extent(signals)}",
+            f"{excess.text(format_seconds)} more than the mean stage, over {_extent(signals)}",
         ),
         advice=f"move layers from stage {slowest + 1} to stage {int(means.argmin()) + 1}, which "
         "has least; count the embedding and the head as layers"
@@ -194,13 +188,12 @@ def uneven_micro_batches(signals: Signals, lengths: MicroBatchLengths) -> Judgem
     if isinstance(compared, str):
         return compared
     stages = len(compared.stages)
-    mean, half = mean_interval(lengths.shared_variance.tolist())
+    variance = Estimate.of_mean(lengths.shared_variance.tolist())
     # A pipeline of S equal stages takes the sum of the micro-batches and S - 1 times the longest.
     gain = (stages - 1) * (lengths.longest - 1) * lengths.seconds
     if (
-        half is None
-        or mean <= half
-        or mean < MICRO_BATCH_SPREAD**2
+        variance.bounds[0] <= 0
+        or variance.value < MICRO_BATCH_SPREAD**2
         or gain < STAGE_FLOOR * signals.step_seconds
     ):
         return None
@@ -216,46 +209,13 @@ def uneven_micro_batches(signals: Signals, lengths: MicroBatchLengths) -> Judgem
         "times the mean of its "
         "step, on every stage, and the stages wait for it one after the other",
         evidence=(
-            f"lengths vary by {format_percent(float(np.sqrt(mean)), 0)} (standard deviation within "
+            f"lengths vary by {format_percent(float(np.sqrt(variance.value)), 0)} (standard deviation within "
             f"a step) on which the {stages} stages agree, over {_extent(signals)}",
             f"compute of each micro-batch over their mean, by place in the step: {places}",
         ),
         advice="give every micro-batch equally many tokens: pack sequences, or spread long ones "
         "over the micro-batches before the batch is cut",
     )
-
-
-@dataclass(frozen=True)
-class _Peer:
-    """The slowest rank of a stage. Seconds a step: its compute, that of the others, how much more,
-    and the half-width of the 95 % interval of that."""
-
-    row: int
-    stage: tuple[int, ...]
-    mine: float
-    others: float
-    excess: float
-    half: float
-    steady: bool
-
-
-def _slowest(values: Matrix, stage: tuple[int, ...]) -> _Peer | None:
-    group = values[list(stage)]
-    row = int(group.mean(axis=1).argmax())
-    others = median_of_others(group, row)
-    excess = group[row] - others
-    mean, half = mean_interval(excess.tolist())
-    typical = float(others.mean())
-    if half is None or mean <= half or mean < PEER_EXCESS * typical:
-        return None
-    return _Peer(
-        stage[row], stage, float(group[row].mean()), typical, mean, half, _is_steady(excess)
-    )
-
-
-def _is_steady(excess: SignalSeries) -> bool:
-    quarters = [float(part.mean()) for part in np.array_split(excess, 4) if len(part)]
-    return min(quarters) >= STEADY_SHARE * float(excess.mean())
 
 
 def _enough(signals: Signals) -> bool:

@@ -22,10 +22,8 @@ from torchscale.analysis.diagnosis.shared import (
     MIN_SAMPLES,
     cannot_name,
     high_if,
-    median_of_others,
     per_step,
     percent,
-    seconds_with_interval,
 )
 from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
@@ -36,7 +34,7 @@ from torchscale.analysis.diagnosis.signals import (
     SignalSeries,
 )
 from torchscale.analysis.diagnosis.undisturbed import COMPUTE_EXCESS
-from torchscale.analysis.stats.series import mean_interval
+from torchscale.analysis.stats.peers import outliers_among_peers
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 
@@ -64,15 +62,14 @@ def input_pipeline(signals: Signals, data: Matrix) -> Judgement:
         "training process"
     )
     everyone = float(means.min())
-    row = int(means.argmax())
     floor = max(COMPUTE_EXCESS * signals.step_seconds, everyone)
     enough = signals.trusted and data.shape[1] >= MIN_SAMPLES and signals.steps >= MIN_COMPARED
-    # It cannot exceed the others by more than all its waiting; a single rank exceeds nobody.
-    if enough and means[row] > floor:
-        mean, half = mean_interval((data[row] - median_of_others(data, row)).tolist())
-        cost = min(mean, _waiting_for(signals, row))
-        is_waited_for = cost >= COST_FLOOR * signals.step_seconds
-        if mean > floor and half is not None and mean - half > 0 and is_waited_for:
+    # It cannot exceed the others by more than all its waiting.
+    late = outliers_among_peers(data) if enough and means.max() > floor else []
+    if late and late[0].excess.value > floor:
+        row, excess = late[0].row, late[0].excess
+        cost = min(excess.value, _waiting_for(signals, row))
+        if cost >= COST_FLOOR * signals.step_seconds:
             rank = signals.ranks[row]
             return Finding(
                 kind=FindingKind.INPUT_PIPELINE,
@@ -84,7 +81,7 @@ def input_pipeline(signals: Signals, data: Matrix) -> Judgement:
                 f"the others {format_seconds(float(np.median(np.delete(means, row))))}; all wait "
                 "for it",
                 evidence=(
-                    f"{seconds_with_interval(mean, half)} more, over {signals.steps} steps",
+                    f"{excess.text(format_seconds)} more, over {signals.steps} steps",
                     *_data_doubt(signals),
                 ),
                 advice=f"look at rank {rank}'s storage, its shard and its loader's cores; {advice}",

@@ -26,9 +26,7 @@ from torchscale.analysis.diagnosis.shared import (
     cannot_name,
     comes_back,
     explained_by_processes,
-    median_of_others,
     percent,
-    seconds_with_interval,
 )
 from torchscale.analysis.diagnosis.signals import Matrix, SignalOrigin, Signals, SignalSeries
 from torchscale.analysis.diagnosis.slow_rank import SlowRank
@@ -42,7 +40,9 @@ from torchscale.analysis.diagnosis.undisturbed import (
     unsynchronized_evidence,
     unsynchronized_passes,
 )
-from torchscale.analysis.stats.series import mean_interval
+from torchscale.analysis.stats.estimate import Estimate
+from torchscale.analysis.stats.peers import outliers_among_peers
+from torchscale.analysis.stats.series import is_steady, quarter_means
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 
@@ -53,9 +53,6 @@ BLAME_OVER_CHANCE = 1.5
 """The same with more ranks: ranks that only scatter have 1 ÷ ranks each. Four ranks on two cores
 scatter by as much as a rank that is 2 ms slower in 40 ms makes them wait, and it has 0.41 to 0.43
 of the blame."""
-STEADY_SHARE = 0.5
-"""A straggler is slow in every quarter of a run, by at least this share of its mean excess;
-interference comes and goes."""
 LASTING_SECONDS = 10.0
 """A recording shorter than this may show a passing disturbance only: on a shared host with two
 cores, one of them ran 30 % slower for 2.5 s of 12, and the guest's counters (steal, other
@@ -82,40 +79,40 @@ def straggler(
         return None
     if (refusal := cannot_name(signals)) is not None:
         return refusal
-    values, means = _own_samples(signals, compute)
+    values = _own_samples(signals, compute)
     if values.shape[1] < MIN_SAMPLES:
         return "too few samples of each rank's compute time"
-    row, fastest = int(np.argmax(means)), float(values.min(axis=0).mean())
-    if means[row] - fastest < COMPUTE_EXCESS * fastest:
-        return None  # it is even less above the median of the others
+    outliers = outliers_among_peers(values, COMPUTE_EXCESS)
+    if not outliers:
+        return None
+    slowest = outliers[0]
+    row, mean, excess = slowest.row, slowest.excess.value, slowest.samples
     of_rank = [item for item in earlier if item.rank == signals.ranks[row]]
     if any(item.kind is FindingKind.INTERMITTENT_STRAGGLER for item in of_rank):
         return None
-    others = median_of_others(values, row)
-    excess, typical = values[row] - others, float(np.mean(others))
-    mean, half = mean_interval(excess.tolist())
     caused = float(blame[row] * signals.mean(wait).sum() / (len(compute) - 1))
     late_data = sum(item.cost_seconds for item in of_rank)
-    steady = mean - _paused(signals, row)
+    paused = _paused(signals, row)
+    steady, least = mean - paused, slowest.excess.bounds[0] - paused
     cost = min(steady, caused)
-    slow = half is not None and steady >= COMPUTE_EXCESS * typical and steady > half
+    slow = steady >= COMPUTE_EXCESS * slowest.others and least > 0
     to_blame = _has_blame(_blame_beside_experts(signals, blame, wait), row)
     waited_for = cost >= COST_FLOOR * signals.step_seconds and to_blame
     is_told = comes_back(earlier, signals.ranks[row], cost)
     if is_told or not (slow and waited_for) or _is_explained(signals, mean, cost, late_data):
         return None
-    quiet = quiet_phases(signals, row, mean / typical)
+    quiet = quiet_phases(signals, row, mean / slowest.others)
     unsynchronized = unsynchronized_passes(signals, row)
     if (doubt := _doubt(signals, row, excess, quiet, unsynchronized)) is not None:
         return doubt
     rank = signals.ranks[row]
     slow_rank = SlowRank(row, tuple(np.delete(np.arange(len(compute)), row).tolist()), mean)
-    late = _Late(row, format_percent(float(blame[row]), 0), mean, half or 0.0)
+    late = _Late(row, format_percent(float(blame[row]), 0), slowest.excess)
     if signals.origin is SignalOrigin.LENGTHS:
         summary, excess_evidence = _by_lengths(signals, late, wait)
     else:
-        summary, excess_evidence = _by_own_time(signals, late, float(means[row]), typical)
-        summary += slow_rank.where(signals) or late.longer(signals, typical)
+        summary, excess_evidence = _by_own_time(signals, late, slowest.mine, slowest.others)
+        summary += slow_rank.where(signals) or late.longer(signals, slowest.others)
     return Finding(
         kind=FindingKind.STRAGGLER,
         rank=rank,
@@ -135,22 +132,23 @@ def straggler(
 
 @dataclass(frozen=True)
 class _Late:
-    """A straggler's row, its share of all waits in words, and by how much it is late: seconds a step
-    and half of their 95 % interval."""
+    """A straggler's row, its share of all waits in words, and the seconds a step by which it is
+    late."""
 
     row: int
     share: str
-    mean: float
-    half: float
+    excess: Estimate
 
     def measured(self, signals: Signals) -> str:
         """``6.00 ms (5.80 to 6.20 ms) more, over 400 steps``."""
-        return f"{seconds_with_interval(self.mean, self.half)} more, over {signals.steps} steps"
+        return f"{self.excess.text(format_seconds)} more, over {signals.steps} steps"
 
     def longer(self, signals: Signals, typical: float) -> str:
         """How much longer its own time is than ``typical`` seconds."""
         own = _OWN[signals.origin]
-        return f"its {own} is {format_percent(self.mean / typical, 0)} longer than the others'"
+        return (
+            f"its {own} is {format_percent(self.excess.value / typical, 0)} longer than the others'"
+        )
 
 
 def _by_lengths(signals: Signals, late: _Late, wait: Matrix) -> tuple[str, str]:
@@ -159,11 +157,11 @@ def _by_lengths(signals: Signals, late: _Late, wait: Matrix) -> tuple[str, str]:
     others = float(np.median(np.delete(waits, late.row)))
     about, how = "", "what of it compute hides is not known"
     if signals.estimated_share >= ESTIMATED_FLOOR:
-        least = format_seconds(late.mean * (1 - signals.estimated_share))
+        least = format_seconds(late.excess.value * (1 - signals.estimated_share))
         about = "about "
         how = f"{least} of it are seen, the rest is estimated: later collectives hide it"
     return (
-        f"the others wait {about}{format_seconds(late.mean)} a step for rank {rank} in collectives "
+        f"the others wait {about}{format_seconds(late.excess.value)} a step for rank {rank} in collectives "
         f"({late.share} of waits)",
         f"waits, by the lengths of collectives: {format_seconds(float(waits[late.row]))} a step on "
         f"rank {rank}, {format_seconds(others)} on the others (median): {late.measured(signals)}; "
@@ -176,7 +174,7 @@ def _by_own_time(signals: Signals, late: _Late, mine: float, typical: float) -> 
     and of the others."""
     rank, own = signals.ranks[late.row], _OWN[signals.origin]
     return (
-        f"rank {rank} arrives {format_seconds(late.mean)} late at the collective ({late.share} of "
+        f"rank {rank} arrives {format_seconds(late.excess.value)} late at the collective ({late.share} of "
         "waits); ",
         f"{own} {format_seconds(mine)} a step against {format_seconds(typical)} (median of the "
         f"others): {late.measured(signals)}",
@@ -191,13 +189,12 @@ def _is_explained(signals: Signals, late: float, cost: float, late_data: float) 
     return late < EXPLAINED_SHARE * late_data
 
 
-def _own_samples(signals: Signals, compute: Matrix) -> tuple[Matrix, SignalSeries]:
-    """Samples of each rank's compute, and its mean; without pauses, which are a cause of their own,
-    where there are windows."""
+def _own_samples(signals: Signals, compute: Matrix) -> Matrix:
+    """Samples of each rank's compute; without pauses, which are a cause of their own, where there
+    are windows."""
     if signals.windows is None:
-        return compute, signals.mean(compute)
-    blocks = run_blocks(signals.windows.compute, signals.windows.steps)
-    return blocks, np.asarray(blocks.mean(axis=1))
+        return compute
+    return run_blocks(signals.windows.compute, signals.windows.steps)
 
 
 def _blame_beside_experts(signals: Signals, blame: SignalSeries, wait: Matrix) -> SignalSeries:
@@ -248,9 +245,8 @@ def _doubt(
     """Why a rank that is slower in its steps, by ``excess``, is not called a straggler all the
     same."""
     rank, mean = signals.ranks[row], float(excess.mean())
-    quarters = [float(part.mean()) for part in np.array_split(excess, 4) if len(part)]
-    if min(quarters) < STEADY_SHARE * mean:  # a slow rank is slow in every part of a run
-        parts = ", ".join(format_seconds(max(0.0, quarter)) for quarter in quarters)
+    if not is_steady(excess):  # a slow rank is slow in every part of a run
+        parts = ", ".join(format_seconds(max(0.0, each)) for each in quarter_means(excess))
         return (
             f"rank {rank} is slower by itself, but not steadily: {parts} a step from quarter to "
             "quarter"

@@ -10,10 +10,8 @@ from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
     Matrix,
     Signals,
-    SignalSeries,
 )
 from torchscale.schema.profiles.finding import Confidence, Finding
-from torchscale.util.interval_text import format_ends, with_interval
 from torchscale.util.units import format_percent, format_seconds
 
 MIN_SAMPLES = 3
@@ -41,14 +39,6 @@ def cannot_name(signals: Signals) -> str | None:
     return None
 
 
-def seconds_with_interval(mean: float, half: float) -> str:
-    """``12.0 ms (9.10 to 14.9 ms)``: a mean time and the ends of its 95 % interval, which is
-    symmetric."""
-    return with_interval(
-        format_seconds(mean), format_ends(format_seconds(mean - half), format_seconds(mean + half))
-    )
-
-
 def explained_by_processes(signals: Signals, row: int, excess: float) -> str | None:
     """Why other processes on a rank's cores can be what it loses (seconds a step); ``None`` where
     they are not."""
@@ -74,30 +64,6 @@ def comes_back(earlier: Sequence[Finding], rank: int | None, cost: float) -> boo
         and item.cost_seconds >= EXPLAINED_SHARE * cost
         for item in earlier
     )
-
-
-def median_of_others(values: Matrix, row: int) -> SignalSeries:
-    """Median over all rows but one, for each sample."""
-    ordered = np.sort(np.delete(values, row, axis=0), axis=0)
-    return np.asarray((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
-
-
-def medians_of_others(values: Matrix) -> Matrix:
-    """:func:`median_of_others` of every row, from one sort of each sample.
-
-    Args:
-        values: Two rows or more.
-    """
-    places = np.argsort(np.argsort(values, axis=0), axis=0)
-    ordered = np.sort(values, axis=0)
-    samples = np.arange(values.shape[1])
-    # Those in the middle of the others; each place from the row's own on is one further in the
-    # order of all.
-    lower, upper = (
-        ordered[place + (places <= place), samples]
-        for place in ((len(values) - 2) // 2, (len(values) - 1) // 2)
-    )
-    return np.asarray((lower + upper) / 2)
 
 
 def seconds_per_token(tokens: Matrix, seconds: Matrix) -> float:

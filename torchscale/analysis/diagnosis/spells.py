@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.shared import (
-    EXPLAINED_SHARE,
-    median_of_others,
-    medians_of_others,
-)
+from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.analysis.diagnosis.signals import Matrix, SignalSeries, Windows
+from torchscale.analysis.stats.levels import two_levels
+from torchscale.analysis.stats.peers import medians_of_others
 
 SPELL_EXCESS = 0.10
 """How much slower than the others' median a rank is in its slow spells. Chosen: a device that
@@ -127,15 +125,18 @@ def _may_have_spells(windows: Windows, others: Matrix, scale: int) -> NDArray[np
     """Which rows have two levels of compute as slow spells make them: the first conditions of
     :func:`_spells_at`, for all rows at once."""
     excess = _moving_mean(windows.compute - others, windows.steps, scale)
-    fast, slow, scatter = _two_levels(excess)
+    levels = two_levels(excess)
+    fast, slow = levels.low, levels.high
     is_slow = slow >= SPELL_EXCESS * np.median(others, axis=1)
-    return np.asarray(is_slow & (fast <= FAST_SHARE * slow) & (slow - fast >= SEPARATION * scatter))
+    is_apart = slow - fast >= SEPARATION * levels.scatter
+    return np.asarray(is_slow & (fast <= FAST_SHARE * slow) & is_apart)
 
 
 def _spells_at(windows: Windows, others: SignalSeries, row: int, scale: int) -> Spells | None:
     raw, typical = windows.compute[row] - others, float(np.median(others))
     excess = _moving_mean(raw, windows.steps, scale)
-    fast, slow = (float(level[0]) for level in _two_levels(excess[np.newaxis])[:2])
+    levels = two_levels(excess[np.newaxis])
+    fast, slow = float(levels.low[0]), float(levels.high[0])
     rise = slow - fast
     state = _slow_windows(excess, fast, slow)
     spells = np.flatnonzero(
@@ -156,7 +157,7 @@ def _spells_at(windows: Windows, others: SignalSeries, row: int, scale: int) -> 
     share_of_steps = float(windows.steps[state].sum() / windows.steps.sum())
     quiet_rise = None
     if windows.quiet is not None:
-        quiet = median_of_others(windows.quiet, row)
+        quiet = medians_of_others(windows.quiet)[row]
         quiet_rise = _rise(windows.quiet[row] - quiet, state) / (
             rise * float(np.median(quiet)) / typical
         )
@@ -186,28 +187,6 @@ def _moving_sum(values: Matrix, count: int) -> Matrix:
     beside = [(0, 0)] * (values.ndim - 1)
     padded = np.pad(values, [*beside, (count - 1 - ahead, ahead)])
     return np.asarray(sum(padded[..., shift : shift + length] for shift in range(count)))
-
-
-def _two_levels(values: Matrix) -> tuple[SignalSeries, SignalSeries, SignalSeries]:
-    """Split each row of values into two levels. Returns the lower level, the upper one, and the
-    scatter within a level (1.48 × the median distance from it, the standard deviation of a normal
-    distribution). The cut is where the variance between the levels is largest (Otsu)."""
-    ordered = np.sort(values, axis=1)
-    length = ordered.shape[1]
-    count = np.arange(1, length)
-    sums = np.cumsum(ordered, axis=1)[:, :-1]
-    total = ordered.sum(axis=1, keepdims=True)
-    between = (sums / count - (total - sums) / (length - count)) ** 2 * count * (length - count)
-    cut = between.argmax(axis=1) + 1
-    rows = np.arange(len(ordered))
-    fast = (ordered[rows, (cut - 1) // 2] + ordered[rows, cut // 2]) / 2
-    slow = (
-        ordered[rows, cut + (length - cut - 1) // 2] + ordered[rows, cut + (length - cut) // 2]
-    ) / 2
-    level = np.where(
-        np.arange(length) < cut[:, np.newaxis], fast[:, np.newaxis], slow[:, np.newaxis]
-    )
-    return fast, slow, 1.4826 * np.median(np.abs(ordered - level), axis=1)
 
 
 def _height_spread(spells: int) -> float:

@@ -14,9 +14,7 @@ from torchscale.analysis.diagnosis.signals import (
     Signals,
     Windows,
 )
-
-BLOCKS = 12
-"""Parts of a run that its mean's interval is from."""
+from torchscale.analysis.diagnosis.undisturbed import run_blocks
 
 
 @dataclass(frozen=True)
@@ -25,8 +23,7 @@ class ComparedStages:
 
     Attributes:
         stages: Rows of the ranks of each stage.
-        samples: The time that each rank computes by itself, in at most :data:`BLOCKS` parts of the
-            run; seconds per step.
+        samples: The time that each rank computes by itself, by parts of the run; seconds per step.
     """
 
     stages: tuple[tuple[int, ...], ...]
@@ -51,9 +48,9 @@ def compared_stages(signals: Signals, compute: Matrix | None) -> ComparedStages 
         )
     if signals.windows is not None:
         compute = own_work(signals, signals.windows).compute
-    if compute is None or min(BLOCKS, compute.shape[1]) < MIN_SAMPLES:
+    if compute is None or compute.shape[1] < MIN_SAMPLES:
         return "too few samples of each rank's compute time"
-    return ComparedStages(signals.stages, _in_parts(compute))
+    return ComparedStages(signals.stages, run_blocks(compute, np.ones(compute.shape[1])))
 
 
 def is_forward_only(signals: Signals) -> bool:
@@ -69,9 +66,3 @@ def own_work(signals: Signals, windows: Windows) -> Windows:
     if windows.quiet is None or not is_forward_only(signals):
         return Windows(windows.steps, windows.wall, windows.compute)
     return Windows(windows.steps, windows.wall, windows.quiet)
-
-
-def _in_parts(values: Matrix) -> Matrix:
-    """Samples joined to at most :data:`BLOCKS` parts of the run, each their mean."""
-    parts = np.array_split(np.arange(values.shape[1]), min(BLOCKS, values.shape[1]))
-    return np.stack([values[:, part].mean(axis=1) for part in parts], axis=1)

@@ -14,6 +14,7 @@ from torchscale.analysis.diagnosis.signals import (
     SignalSeries,
     Windows,
 )
+from torchscale.analysis.stats.levels import scatter
 from torchscale.util.optional import optional
 
 LONG_STEP_FACTOR = 1.5
@@ -23,8 +24,6 @@ every 15 steps are found in 3 of 3 runs (docs/tested-on.md)."""
 RARE_SHARE = 0.10
 """At most this share of steps are pauses; where more are long, long steps are how the rank works,
 not interruptions."""
-_TO_DEVIATION = 1.4826
-"""From the median absolute deviation to the standard deviation of normal noise."""
 _PAUSE_DEVIATIONS = 6.0
 """Beyond which no noise of that width reaches a step."""
 PAUSE_STEPS = 3
@@ -37,8 +36,8 @@ def long_floor(seconds: Matrix) -> Matrix:
     """From which on a step of each rank (rows) is long: 1.5 times its median, and beyond what a busy
     host makes its steps scatter."""
     typical = np.median(seconds, axis=1, keepdims=True)
-    scatter = _TO_DEVIATION * np.median(np.abs(seconds - typical), axis=1, keepdims=True)
-    return np.asarray(np.maximum(LONG_STEP_FACTOR * typical, typical + _PAUSE_DEVIATIONS * scatter))
+    noise = scatter(seconds - typical, axis=1, keepdims=True)
+    return np.asarray(np.maximum(LONG_STEP_FACTOR * typical, typical + _PAUSE_DEVIATIONS * noise))
 
 
 def rare_long_steps(

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE, MIN_SAMPLES, median_of_others
+from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE, MIN_SAMPLES
 from torchscale.analysis.diagnosis.signals import Matrix, SignalOrigin, Signals, SignalSeries
-from torchscale.analysis.stats.series import mean_interval
+from torchscale.analysis.stats.estimate import Estimate
+from torchscale.analysis.stats.peers import medians_of_others
 from torchscale.util.units import format_change, format_seconds
 
 COMPUTE_EXCESS = 0.03
@@ -70,13 +71,11 @@ def quiet_phases(signals: Signals, row: int, relative: float) -> Undisturbed | N
     if windows is None or windows.quiet is None:
         return None
     blocks = run_blocks(windows.quiet, windows.steps)
-    others = median_of_others(blocks, row)
-    mean, half = mean_interval((blocks[row] - others).tolist())
+    others = medians_of_others(blocks)[row]
+    excess = Estimate.of_mean((blocks[row] - others).tolist())
     typical = float(others.mean())
-    enough = mean >= max(QUIET_EXCESS, EXPLAINED_SHARE * relative) * typical
-    return Undisturbed(
-        float(blocks[row].mean()), typical, enough and half is not None and mean > half
-    )
+    enough = excess.value >= max(QUIET_EXCESS, EXPLAINED_SHARE * relative) * typical
+    return Undisturbed(float(blocks[row].mean()), typical, enough and excess.bounds[0] > 0)
 
 
 def unsynchronized_passes(signals: Signals, row: int) -> Undisturbed | None:
@@ -109,7 +108,7 @@ def _least_shift(mine: SignalSeries, theirs: SignalSeries) -> float:
 
 
 def run_blocks(values: Matrix, steps: SignalSeries) -> Matrix:
-    """Windows of steps as at most :data:`BLOCKS` parts of a run, each the mean over its steps."""
+    """Samples as at most :data:`BLOCKS` parts of a run, each their mean weighted by ``steps``."""
     parts = np.array_split(np.arange(values.shape[1]), min(BLOCKS, values.shape[1]))
     return np.stack(
         [np.average(values[:, part], axis=1, weights=steps[part]) for part in parts], axis=1

@@ -88,11 +88,15 @@ class Moments:
 
     @property
     def evaluations(self) -> IntervalSet:
-        """From each switch to evaluation to the next one to training."""
+        """From each switch to evaluation to the next one to training. One in which an optimizer steps
+        is none: a part that is frozen stays in evaluation while the rest trains."""
         begins, ends = self.at(MomentKind.EVALUATION), self.at(MomentKind.TRAINING)
         place = np.searchsorted(ends, begins)
         closed = place < len(ends)
-        return IntervalSet(begins[closed], ends[place[closed]])
+        begins, ends = begins[closed], ends[place[closed]]
+        steps = self.at(MomentKind.STEP)
+        calm = np.searchsorted(steps, begins, side="right") >= np.searchsorted(steps, ends)
+        return IntervalSet(begins[calm], ends[calm])
 
 
 @dataclass(frozen=True)

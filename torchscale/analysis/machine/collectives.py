@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from torchscale.analysis.machine.bus_factor import bus_factor
-from torchscale.analysis.stats.series import relative_half_width
+from torchscale.analysis.stats.estimate import relative_half_width
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag, foreign_share
 from torchscale.config.choices import ElementType, Operation
 from torchscale.schema.cells.collectives import (

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from torchscale.analysis.stats.ratios import combined_error
-from torchscale.analysis.stats.series import student_t_quantile
+from torchscale.analysis.stats.series import student_t_ends, student_t_probability
 from torchscale.analysis.stats.sessions import Groups, additive_session_noise, unseen_variance
-
-_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -43,10 +41,7 @@ class MeanDifference:
         """95 %; ``None`` where nothing is known of the spread."""
         if self.error is None or self.degrees is None:
             return None
-        half = 0.0
-        if self.error:
-            half = student_t_quantile(0.5 + _CONFIDENCE / 2, self.degrees) * self.error
-        return self.value - half, self.value + half
+        return student_t_ends(self.value, self.error, self.degrees)
 
     def p(self, least: float = 0.0, most: float = 0.0) -> float | None:
         """Probability of a value at least so far from what lies between ``least`` and ``most``
@@ -54,13 +49,7 @@ class MeanDifference:
         if self.error is None or self.degrees is None:
             return None
         excess = max(self.value - most, least - self.value)
-        if excess <= 0:
-            return 1.0
-        if self.error == 0:
-            return 0.0
-        from scipy.special import stdtr  # noqa: PLC0415 - 0.2 s to import, and only comparisons need it
-
-        return 2 * float(stdtr(self.degrees, -excess / self.error))
+        return student_t_probability(max(0.0, excess), self.error, self.degrees)
 
 
 def mean_difference(before: Groups, after: Groups) -> MeanDifference:

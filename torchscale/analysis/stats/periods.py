@@ -15,6 +15,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.analysis.stats.levels import scatter
+
 Values = NDArray[np.float64]
 
 LONGEST = 500
@@ -37,8 +39,6 @@ _REGULAR_SPREAD = 0.1
 """Share of the typical distance by which a distance may differ, at least one step."""
 _EVENT_SHARE = 0.5
 """Share of the largest excess from which on a value is an event beside it."""
-_TO_DEVIATION = 1.4826
-"""From the median absolute deviation to the standard deviation of normal noise."""
 _EVENT_DEVIATIONS = 6.0
 """Beyond which no noise of that width reaches a value."""
 
@@ -189,9 +189,11 @@ def _spaced(values: Values, longest: int) -> Period | None:
     if len(values) < 2 * MIN_EVENTS:
         return None
     typical = float(np.median(values))
-    scatter = _TO_DEVIATION * float(np.median(np.abs(values - typical)))
     beyond = values - typical
-    floor = max(_EVENT_DEVIATIONS * scatter, _EVENT_SHARE * float(np.sort(beyond)[-MIN_EVENTS]))
+    floor = max(
+        _EVENT_DEVIATIONS * float(scatter(beyond)),
+        _EVENT_SHARE * float(np.sort(beyond)[-MIN_EVENTS]),
+    )
     high = beyond > floor
     if not high.any():
         return None

@@ -8,9 +8,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torchscale.analysis.stats.series import student_t_quantile
+from torchscale.analysis.stats.series import student_t_ends, student_t_probability
 
-_CONFIDENCE = 0.95
 _LARGEST_LOG = 700.0
 """Below the logarithm of the largest float (709.8)."""
 
@@ -44,24 +43,13 @@ class LogRatio:
         total = self._total
         if total is None:
             return None
-        error, degrees = total
-        half = 0.0
-        if error:
-            half = student_t_quantile(0.5 + _CONFIDENCE / 2, degrees) * error
-        return math.exp(self.log - half), math.exp(min(self.log + half, _LARGEST_LOG))
+        low, high = student_t_ends(self.log, *total)
+        return math.exp(low), math.exp(min(high, _LARGEST_LOG))
 
     @property
     def p(self) -> float | None:
         """Probability of a ratio at least so far from 1 where there is no difference."""
-        total = self._total
-        if total is None:
-            return None
-        error, degrees = total
-        if error == 0:
-            return float(self.log == 0)
-        from scipy.special import stdtr  # noqa: PLC0415 - 0.2 s to import, and only comparisons need it
-
-        return 2 * float(stdtr(degrees, -abs(self.log) / error))
+        return None if self._total is None else student_t_probability(self.log, *self._total)
 
     @property
     def _total(self) -> tuple[float, float] | None:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torchscale.schema.launch.steps import MAX_VALUES, Digest
 
 _QUANTILES = (0.5, 0.95, 0.99)
-_LARGEST_LOG = 700.0
-"""Below the logarithm of the largest float (709.8)."""
+_STEADY_SHARE = 0.5
 _DECIMALS = 8
 """Decimals of kept seconds: 10 ns, below the resolution of the clocks that steps are read from."""
 
@@ -33,19 +32,20 @@ def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
     return float(stdtrit(degrees_of_freedom, probability))
 
 
-def relative_half_width(values: Sequence[float]) -> float | None:
-    """Half-width of the 95 % t-interval of the mean, as a share of the mean.
+def student_t_probability(value: float, error: float, degrees_of_freedom: float) -> float:
+    """Chance of a value at least so far from 0, on either side; without an error it is 1 for 0 and 0
+    for any other."""
+    if error == 0:
+        return float(value == 0)
+    from scipy.special import stdtr  # noqa: PLC0415 - 0.2 s to import, and only comparisons need it
 
-    It takes the values as independent: at a lag-1 autocorrelation of 0.8 a nominal 95 % covers
-    about 85 %.
+    return 2 * float(stdtr(degrees_of_freedom, -abs(value) / error))
 
-    Returns:
-        ``None`` for fewer than two values or a mean that is not positive.
-    """
-    if len(values) < 2:
-        return None
-    mean, half = mean_interval(values)
-    return half / mean if half is not None and mean > 0 else None
+
+def student_t_ends(value: float, error: float, degrees_of_freedom: float) -> tuple[float, float]:
+    """The 95 % interval."""
+    half = student_t_quantile(0.975, degrees_of_freedom) * error if error else 0.0
+    return value - half, value + half
 
 
 def geometric_mean(values: Sequence[float]) -> float:
@@ -62,35 +62,6 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
-def geometric_half_width(values: Sequence[float]) -> float | None:
-    """Half-width of the 95 % interval of the geometric mean, as a share of it: the t-interval of the
-    mean logarithm, its upper end. Of launches, whose ratios are compared.
-
-    Returns:
-        ``None`` for fewer than two values.
-
-    Raises:
-        ValueError: a value is not positive.
-    """
-    if len(values) < 2:
-        return None
-    _, half = mean_interval([math.log(value) for value in values])
-    if half is None:
-        return None
-    return math.expm1(min(half, _LARGEST_LOG))
-
-
-def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float | None]:
-    """Mean and the half-width of its t-interval; ``None`` for fewer than two values. Takes them as
-    independent."""
-    mean = math.fsum(values) / len(values)
-    if len(values) < 2:
-        return mean, None
-    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    quantile = student_t_quantile(0.5 + confidence / 2, len(values) - 1)
-    return mean, quantile * math.sqrt(variance / len(values))
-
-
 def lag1_autocorrelation(values: Sequence[float]) -> float | None:
     """Correlation of each value with the next; ``None`` for fewer than three values or a constant
     series."""
@@ -102,6 +73,17 @@ def lag1_autocorrelation(values: Sequence[float]) -> float | None:
     if power > 0:
         return math.fsum(map(mul, series, series[1:])) / power
     return None
+
+
+def quarter_means(values: Sequence[float] | NDArray[np.float64]) -> list[float]:
+    """Mean of each quarter of a series, in order; of fewer than four values, these."""
+    return [float(part.mean()) for part in np.array_split(np.asarray(values), 4) if len(part)]
+
+
+def is_steady(values: Sequence[float] | NDArray[np.float64]) -> bool:
+    """Whether each quarter of a series has at least half of its mean: what disturbs a run comes and
+    goes."""
+    return min(quarter_means(values)) >= _STEADY_SHARE * float(np.mean(values))
 
 
 def relative_drift(values: Sequence[float]) -> float | None:

@@ -6,12 +6,8 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from torchscale.analysis.diagnosis.signals import Signals
-from torchscale.analysis.stats.series import (
-    geometric_half_width,
-    geometric_mean,
-    lag1_autocorrelation,
-    pooled_digest,
-)
+from torchscale.analysis.stats.estimate import geometric_half_width
+from torchscale.analysis.stats.series import geometric_mean, lag1_autocorrelation, pooled_digest
 from torchscale.analysis.training.bubble import bubble
 from torchscale.analysis.training.decomposition import step_parts
 from torchscale.analysis.training.documents import document_figures

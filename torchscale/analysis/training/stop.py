@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from torchscale.analysis.stats.series import relative_half_width
+from torchscale.analysis.stats.estimate import relative_half_width
 from torchscale.schema.cells.training import Measurement
 from torchscale.schema.launch.steps import Batch, StopRule
 

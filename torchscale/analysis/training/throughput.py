@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from torchscale.analysis.stats.series import relative_half_width
+from torchscale.analysis.stats.estimate import relative_half_width
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.training import TrainingResult
 from torchscale.util.optional import complete, optional

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from torchscale.analysis.stats.estimate import Estimate
 
 Array = NDArray[np.float64]
 _FARTHEST = math.log(20)
 """Largest ratio of two environments that is told from larger ones."""
 _COST_SCALE = 0.1
 """A tenth: half of the costs are expected to be less (Cauchy)."""
-
-
-@dataclass(frozen=True)
-class LogInterval:
-    """An interval of the logarithm of a ratio, which holds together with all others."""
-
-    log: float
-    low: float
-    high: float
-
-    @property
-    def ratio(self) -> float:
-        """The ratio minus 1."""
-        return math.expm1(self.log)
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The ratio minus 1, lowest and highest."""
-        return math.expm1(self.low), math.expm1(self.high)
 
 
 @lru_cache(maxsize=16)
@@ -47,19 +29,21 @@ def cost_points(points: int, least: float) -> tuple[Array, Array]:
     return costs, density / density.sum()
 
 
-def interval_above(costs: Array, logs: Array, bound: float) -> LogInterval:
-    """The costs whose likelihood is above the bound; ends between points are interpolated."""
+def interval_above(costs: Array, logs: Array, bound: float, launches: int) -> Estimate:
+    """The costs whose likelihood is above the bound, as the ratio minus 1; ends between points are
+    interpolated. The interval holds together with all others."""
     best = int(logs.argmax())
     inside = np.flatnonzero(logs > bound)
     if not len(inside):
-        return LogInterval(float(costs[best]), float(costs[best]), float(costs[best]))
+        only = math.expm1(float(costs[best]))
+        return Estimate(only, only, only, launches)
     low, high = int(inside[0]), int(inside[-1])
-    ends = [float(costs[low]), float(costs[high])]
+    least, most = float(costs[low]), float(costs[high])
     if low > 0:
-        ends[0] = _crossing(costs, logs, low - 1, low, bound)
+        least = _crossing(costs, logs, low - 1, low, bound)
     if high < len(costs) - 1:
-        ends[1] = _crossing(costs, logs, high + 1, high, bound)
-    return LogInterval(_peak(costs, logs, best), *ends)
+        most = _crossing(costs, logs, high + 1, high, bound)
+    return Estimate(_peak(costs, logs, best), least, most, launches).through(math.expm1)
 
 
 def _crossing(costs: Array, logs: Array, outside: int, inside: int, bound: float) -> float:

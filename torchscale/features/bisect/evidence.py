@@ -19,7 +19,8 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from torchscale.features.bisect.cost_interval import Array, LogInterval, cost_points, interval_above
+from torchscale.analysis.stats.estimate import Estimate
+from torchscale.features.bisect.cost_interval import Array, cost_points, interval_above
 from torchscale.features.bisect.hypotheses import Hypothesis, share_of_slow
 
 _POINTS = 641
@@ -89,15 +90,16 @@ class BisectionEvidence:
         """The probability that an environment is slower than the first."""
         return share_of_slow(self.hypotheses, self.shares, environment)
 
-    def cost(self, hypothesis: Hypothesis, effect: int = 0) -> LogInterval:
-        """One of the costs of an answer, if it is the true one."""
+    def cost(self, hypothesis: Hypothesis, effect: int = 0) -> Estimate:
+        """One of the costs of an answer, if it is the true one: the ratio minus 1."""
         logs = self._surfaces[self.hypotheses.index(hypothesis)]
         costs, prior = self._costs(logs.ndim)
         if logs.ndim == 2:
             # The other cost averaged out.
             weighted = logs + (np.log(prior)[None, :] if effect == 0 else np.log(prior)[:, None])
             logs = np.logaddexp.reduce(weighted, axis=1 - effect)
-        return interval_above(costs, logs, self._average + math.log(self.alpha))
+        bound = self._average + math.log(self.alpha)
+        return interval_above(costs, logs, bound, len(self._launches))
 
     @cached_property
     def noise(self) -> float | None:

@@ -20,6 +20,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.analysis.stats.levels import between_parts, rises, within_parts
 from torchscale.features.bisect.states import weigh
 
 FEWEST = 6
@@ -108,13 +109,8 @@ def has_outlier(logs: Sequence[float], least_ratio: float) -> bool:
     """Whether one launch, or some that are like each other, lie far from the others: too few for
     :func:`two_modes`, and enough to ask for more launches."""
     ascending = np.sort(np.array(logs))
-    for place in range(1, len(ascending)):
-        low, high = ascending[:place], ascending[place:]
-        within = math.sqrt((low.var() * len(low) + high.var() * len(high)) / (len(ascending) - 2))
-        is_far = high[0] - low[-1] >= _OUTLIER_APART * within
-        if is_far and math.expm1(high.mean() - low.mean()) >= least_ratio:
-            return True
-    return False
+    is_far = np.diff(ascending) >= _OUTLIER_APART * within_parts(ascending)
+    return bool((is_far & (np.expm1(rises(ascending)) >= least_ratio)).any())
 
 
 def is_of_machine(modes: Modes, others: Sequence[Sequence[float]]) -> bool:
@@ -157,8 +153,7 @@ def _far_apart(logs: Sequence[float]) -> tuple[float, float] | None:
         return None
     place = int(shares.argmax()) + 2
     low, high = ascending[:place], ascending[place:]
-    within = math.sqrt((low.var() * len(low) + high.var() * len(high)) / (count - 2))
-    if high[0] - low[-1] < _APART * within:
+    if high[0] - low[-1] < _APART * within_parts(ascending)[place - 1]:
         return None
     return float(low.mean()), float(high.mean())
 
@@ -166,13 +161,8 @@ def _far_apart(logs: Sequence[float]) -> tuple[float, float] | None:
 def _shares(ascending: NDArray[np.float64]) -> NDArray[np.float64]:
     """For each row, the share of the spread between both parts, for every split that leaves two on
     each side."""
-    count = ascending.shape[1]
-    centered = ascending - ascending.mean(axis=1, keepdims=True)
-    total = (centered**2).sum(axis=1, keepdims=True)
-    below = np.arange(2, count - 1)
-    sums = centered.cumsum(axis=1)[:, 1 : count - 2]
-    between = sums**2 * (1 / below + 1 / (count - below))
-    return np.asarray(between / np.maximum(total, 1e-300), dtype=np.float64)
+    total = ascending.var(axis=1, keepdims=True) * ascending.shape[1]
+    return np.asarray(between_parts(ascending)[:, 1:-1] / np.maximum(total, 1e-300))
 
 
 @lru_cache(maxsize=len(_LOOKS))

@@ -17,11 +17,11 @@ from torchscale.features.bisect.launcher import CommandLauncher, Launch, LaunchM
 from torchscale.features.bisect.outcome import BisectOutcome, BisectRequest, recorded, take_launch
 from torchscale.features.bisect.search import BisectionEnding, BisectionSearch
 from torchscale.features.bisect.state import MOST_REASON, LaunchEntry
-from torchscale.features.bisect.verdict import NOT_BUILT, format_cost
+from torchscale.features.bisect.verdict import NOT_BUILT
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import measuring
 from torchscale.observer import SILENT, Observer
-from torchscale.util.units import format_percent
+from torchscale.util.units import format_change, format_percent
 
 WARMED_UP = ("wall", "cpu")
 """Metrics of a whole command: the first launch of an environment reads its files from disk and
@@ -226,10 +226,9 @@ class _Told:
         if search.confirmed and not self.confirmed:
             self.confirmed = True
             self.left = len(search.groups)
-            low, high = search.difference.interval
             on_line(
                 f"{candidates[-1].label} is slower than {candidates[0].label}: "
-                f"{format_cost(search.difference.ratio, low, high)}"
+                f"{search.difference.text(format_change)}"
             )
         for environment in search.modes.keys() - self.modes:
             self.modes.add(environment)

@@ -11,7 +11,7 @@ from enum import Enum
 
 import numpy as np
 
-from torchscale.features.bisect.cost_interval import LogInterval
+from torchscale.analysis.stats.estimate import Estimate
 from torchscale.features.bisect.evidence import BisectionEvidence, Launched
 from torchscale.features.bisect.hypotheses import AnswerKind, Hypothesis, told_apart
 from torchscale.features.bisect.modes import Modes, has_outlier, is_of_machine, split, two_modes
@@ -210,13 +210,13 @@ class BisectionSearch:
         return [Judged(one.environment, one.log > threshold) for one in launches]
 
     @property
-    def difference(self) -> LogInterval:
-        """What the bad end costs over the good one, from launches of both alone."""
+    def difference(self) -> Estimate:
+        """What the bad end costs over the good one (the ratio minus 1), from launches of both alone."""
         kept = [one for one in self.launches if one.environment in self.ends]
         ends = BisectionEvidence(self.hypotheses[:1], kept, self.limits.alpha / 2, self._least_cost)
         return ends.cost(self.hypotheses[0])
 
-    def cost(self, effect: int = 0) -> LogInterval | None:
+    def cost(self, effect: int = 0) -> Estimate | None:
         """What the answer costs, one of two where they add up; ``None`` where slow launches are
         counted. A single cost is that between both ends too, and both intervals hold."""
         evidence = self.evidence
@@ -226,10 +226,11 @@ class BisectionSearch:
         if len(self.answer[0].effects) > 1:
             return cost
         ends = self.difference
-        low, high = max(cost.low, ends.low, 0.0), min(cost.high, ends.high)
+        (low, high), (least, most) = cost.bounds, ends.bounds
+        low, high = max(low, least, 0.0), min(high, most)
         if low > high:  # no single cost: there is more than the answer says
             return cost
-        return LogInterval(min(max(cost.log, low), high), low, high)
+        return Estimate(min(max(cost.value, low), high), low, high, cost.count)
 
     @property
     def _least_cost(self) -> float:
@@ -313,7 +314,7 @@ class BisectionSearch:
         after = [place for place in self.measurable if place >= last]
         return [before[-1], after[0]]
 
-    def second_step(self) -> tuple[Hypothesis, LogInterval] | None:
+    def second_step(self) -> tuple[Hypothesis, Estimate] | None:
         """A further step beside that of the answer, where launches say that there is one: two
         steps are that much likelier than one; with the cost of the further one."""
         (one, *_), others = self.answer, told_apart(self.hypotheses, self._seen)
@@ -363,9 +364,9 @@ class BisectionSearch:
             ends = [one for one in self.launches if one.environment in self.ends]
             self.confirmed = self._slow_shares(ends).differ()
         elif enough and not self.confirmed:
-            cost = self.difference
-            self.confirmed = cost.low > 0
-            if not self.confirmed and cost.high < self._least_cost:
+            low, high = self.difference.bounds
+            self.confirmed = low > 0
+            if not self.confirmed and high < self.limits.at_least:
                 return BisectionEnding.NO_DIFFERENCE
         if self.confirmed and len(self.groups) <= 1 and not self._last_launches():
             return BisectionEnding.FOUND

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.analysis.stats.levels import between_parts, scatter
+
 Array = NDArray[np.float64]
 
 CLEAR = 4.0
@@ -32,8 +34,6 @@ _FEWEST_DISTANCES = 6
 """Launches that say something of the others' noise, before it is the measure of anything."""
 _FARTHEST = 3.0
 """Standard deviations from the median, up to which a distance counts."""
-_OF_NORMAL = 1.4826
-"""Standard deviation of a normal distribution over its median distance from the median."""
 _LEAST_NOISE = 0.005
 """As in :mod:`torchscale.features.bisect.evidence`."""
 _TAIL_DEGREES = 3.0
@@ -117,7 +117,7 @@ def _pooled_noise(others: Sequence[Sequence[float]]) -> float | None:
     distances = np.concatenate([np.zeros(0), *map(_from_median, others)])
     if len(distances) < _FEWEST_DISTANCES:
         return None
-    most = _FARTHEST * _OF_NORMAL * float(np.median(distances))
+    most = _FARTHEST * float(scatter(distances))
     return max(float(np.sqrt(np.mean(np.minimum(distances, most) ** 2))), _LEAST_NOISE)
 
 
@@ -166,12 +166,7 @@ def _one_state(ascending: Array, noise: float) -> float:
 def _two_states(ascending: Array, noise: float) -> tuple[float, float, float]:
     """Both levels and the logarithm of the likelihood, by expectation maximization from the split
     that leaves most between both parts, and from that at the widest gap."""
-    count = len(ascending)
-    sizes = np.arange(1, count)
-    sums = ascending.cumsum()[:-1]
-    rest = (ascending.sum() - sums) / (count - sizes)
-    between = sizes * (count - sizes) * (rest - sums / sizes) ** 2
-    begins = {int(between.argmax()) + 1, int(np.diff(ascending).argmax()) + 1}
+    begins = {int(each.argmax()) + 1 for each in (between_parts(ascending), np.diff(ascending))}
     return max(
         (_fitted(ascending, noise, begin) for begin in sorted(begins)), key=lambda one: one[2]
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from torchscale.analysis.stats.series import mean_interval
-from torchscale.features.bisect.cost_interval import LogInterval
+from torchscale.analysis.stats.estimate import Estimate, from_log
 from torchscale.features.bisect.environment import Candidate
 from torchscale.features.bisect.export_schema import (
     BisectionExport,
@@ -20,16 +19,11 @@ from torchscale.features.bisect.launcher import LaunchMetric
 from torchscale.features.bisect.question import Question
 from torchscale.features.bisect.search import BisectionEnding, BisectionSearch
 from torchscale.features.bisect.state import LaunchEntry
-from torchscale.util.interval_text import format_ends, with_interval
+from torchscale.util.interval_text import format_estimate
 from torchscale.util.units import format_change, format_percent
 
 NOT_BUILT = "could not be built"
 """What the reason of an environment begins with where its build failed."""
-
-
-def format_cost(ratio: float, low: float, high: float) -> str:
-    """``+10.4 % (+8.1 to +12.9 %)``."""
-    return with_interval(format_change(ratio), format_ends(format_change(low), format_change(high)))
 
 
 def describe(
@@ -81,9 +75,9 @@ def describe(
     )
 
 
-def _cost(what: str, cost: LogInterval) -> CostExport:
-    low, high = cost.interval
-    return CostExport(what=what, ratio=cost.ratio, low=low, high=high)
+def _cost(what: str, cost: Estimate) -> CostExport:
+    low, high = cost.bounds
+    return CostExport(what=what, ratio=cost.value, low=low, high=high)
 
 
 def _members(question: Question, one: Hypothesis) -> tuple[str, ...]:
@@ -187,27 +181,25 @@ def _step(question: Question, search: BisectionSearch, measured: str) -> str:
 
 
 def _shown(cost: CostExport) -> str:
-    return format_cost(cost.ratio, cost.low, cost.high)
+    return format_estimate(cost.ratio, (cost.low, cost.high), format_change)
 
 
 def _environment(
     place: int, candidate: Candidate, search: BisectionSearch, metric: LaunchMetric
 ) -> EnvironmentExport:
     logs = search.logs(place)
+    sign = -1 if metric.higher_is_better else 1
     mean = low = high = None
     if logs:
-        center, half = mean_interval(logs)
-        sign = -1 if metric.higher_is_better else 1
-        mean = math.exp(sign * center)
-        if half is not None:
-            low, high = sorted(math.exp(sign * center + side * half) for side in (-1, 1))
+        shown = Estimate.of_mean([sign * log for log in logs]).through(from_log)
+        mean, low, high = shown.value, shown.low, shown.high
     slow = None
     if search.confirmed and place in search.measurable:
         slow = search.evidence.is_slow(place)
     modes = search.modes.get(place)
-    shown = None
+    two_states = None
     if modes is not None:
-        shown = ModesExport(slow=modes.slow, launches=modes.launches, ratio=modes.ratio)
+        two_states = ModesExport(slow=modes.slow, launches=modes.launches, ratio=modes.ratio)
     return EnvironmentExport(
         label=candidate.label,
         requirements=candidate.environment.requirements,
@@ -220,7 +212,7 @@ def _environment(
         low=low,
         high=high,
         slow=slow,
-        modes=shown,
+        modes=two_states,
     )
 
 
@@ -250,9 +242,9 @@ def _notes(question: Question, search: BisectionSearch) -> list[str]:
     further = search.second_step() if search.ending is BisectionEnding.FOUND else None
     if further is not None:
         pair, cost = further
-        shown = format_cost(cost.ratio, *cost.interval)
         notes.append(
-            f"There is a further step at {labels[pair.members[1]]}: {shown}. The cost above is "
+            f"There is a further step at {labels[pair.members[1]]}: "
+            f"{cost.text(format_change)}. The cost above is "
             "between both levels; name nearer ends to separate them."
         )
     return notes

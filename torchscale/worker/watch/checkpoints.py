@@ -1,9 +1,8 @@
 """The files that a rank saves, and those that it loads before its first step: they tell from where
 an attempt of a job goes on.
 
-Seen are ``torch.save`` and ``torch.load``, ``save``, ``async_save`` and ``load`` of
-``torch.distributed.checkpoint``, and files of safetensors. Calls within these calls are a part of
-them. A save counts once it is complete; one that failed does not.
+Seen are the calls of ``checkpoint_calls.py``. Calls within these calls are a part of them. A save
+counts once it is complete; one that failed does not.
 """
 
 from __future__ import annotations
@@ -12,32 +11,23 @@ import functools
 import sys
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from . import clock
+from .checkpoint_calls import CALLS, OF_TORCH, UNSEEN, Call, How
 from .guard import guarded, unseen
 from .imports import after_import
 from .marks import SAVE, SAVE_END, Marks
-from .saved_files import (
-    NOWHERE,
-    File,
-    FindFile,
-    checkpoint_folder,
-    file_of_folder,
-    found_file,
-    source_file,
-    target_file,
-)
+from .saved_files import NOWHERE, File, FindFile, file_of_folder, found_file
 
 _MOST_SAVES = 500
 """Paths that are kept, the last ones: a job restarts from one of its last checkpoints."""
 _MOST_LOADS = 250
 """The first ones and as many of the last: where the first batch loads a file for each sample, the
 checkpoint was loaded before or comes after."""
-_UNSEEN = ("torchsnapshot", "tensorizer", "tensorstore", "zarr", "megatron.core.dist_checkpointing")
-"""Modules that save and load checkpoints past these calls."""
 
 
 class Checkpoints:
@@ -65,19 +55,9 @@ class Checkpoints:
 
     def watch(self) -> None:
         """Note saves and loads from now on."""
-        self._save(torch, "save", "torch.save", target_file)
-        self._load(torch, "load", "torch.load", source_file)
-        after_import("torch.distributed.checkpoint", self._watch_distributed)
-        after_import(
-            "safetensors",
-            lambda module: self._load(module, "safe_open", "safetensors.safe_open", source_file),
-        )
-        after_import(
-            "safetensors.torch",
-            lambda module: self._save(
-                module, "save_file", "safetensors.torch.save_file", target_file
-            ),
-        )
+        self._watch_module(OF_TORCH, torch)
+        for name, calls in CALLS.items():
+            after_import(name, functools.partial(self._watch_module, calls))
 
     def stop(self) -> None:
         """Note nothing from now on."""
@@ -92,7 +72,7 @@ class Checkpoints:
             return {
                 "saves": list(self._saves.values()),
                 "loads": [*self._first_loads, *self._last_loads],
-                "unseen": [name for name in _UNSEEN if name in sys.modules],
+                "unseen": [name for name in UNSEEN if name in sys.modules],
             }
 
     def take_again(self) -> None:
@@ -102,22 +82,22 @@ class Checkpoints:
     def on_step(self) -> None:
         """After a step of the first optimizer."""
         if not self.steps:
-            self._is_new |= any(name in sys.modules for name in _UNSEEN)
+            self._is_new |= any(name in sys.modules for name in UNSEEN)
         self.steps += 1
 
-    def _watch_distributed(self, module: Any) -> None:  # noqa: ANN401 - a module
-        name = "torch.distributed.checkpoint"
-        for save in ("save", "save_state_dict"):
-            self._save(module, save, f"{name}.{save}", checkpoint_folder)
-        for load in ("load", "load_state_dict"):
-            self._load(module, load, f"{name}.{load}", checkpoint_folder)
-        self._save_later(module, "async_save", f"{name}.async_save")
+    def _watch_module(self, calls: Iterable[Call], module: Any) -> None:  # noqa: ANN401 - a module
+        surround = {How.SAVES: self._save, How.BEGINS: self._save_later, How.LOADS: self._load}
+        for call in calls:
+            owner, _, name = call.function.rpartition(".")
+            holder = getattr(module, owner, None) if owner else module
+            original = getattr(holder, name, None)
+            if original is not None:
+                title = f"{module.__name__}.{call.function}"
+                function = surround[call.how](original, title, call.file)
+                _replace(holder, name, original, function)
 
-    def _save(self, owner: Any, name: str, call: str, file: FindFile) -> None:  # noqa: ANN401 - a module
-        """Have ``owner.name`` noted as a save, and its time where the main thread spends it."""
-        original = getattr(owner, name, None)
-        if original is None:
-            return  # of an older version
+    def _save(self, original: Any, call: str, file: FindFile) -> Any:  # noqa: ANN401 - functions
+        """The function, noted as a save, and its time where the main thread spends it."""
 
         @functools.wraps(original, updated=())
         def noting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the original's
@@ -141,20 +121,17 @@ class Checkpoints:
                 guarded(self._note_save, call, steps, began, found_file(file, args, options))
             return result
 
-        _replace(owner, name, original, noting)
+        return noting
 
-    def _save_later(self, owner: Any, name: str, call: str) -> None:  # noqa: ANN401 - a module
-        """The same for a call that returns before the checkpoint is complete."""
-        original = getattr(owner, name, None)
-        if original is None:
-            return  # of an older version
+    def _save_later(self, original: Any, call: str, file: FindFile) -> Any:  # noqa: ANN401 - functions
+        """The same for a call that may return before the checkpoint is complete."""
 
         @functools.wraps(original, updated=())
         def noting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the original's
             is_noted = guarded(self._enters)
             began, steps = clock.now_ns(), self.steps
             # What is saved is not kept until then.
-            path = found_file(checkpoint_folder, args, options)["path"]
+            path = found_file(file, args, options)["path"]
             if is_noted:
                 self._marks.note(SAVE)
             try:
@@ -169,29 +146,19 @@ class Checkpoints:
                     self._marks.note(SAVE_END)
                     self._leaves()
 
-            def complete(future: Any) -> None:  # noqa: ANN401 - a future
+            def complete(future: Any = None) -> None:  # noqa: ANN401 - a future
                 self._has_written()
-                if not future.cancelled() and future.exception() is None:
+                if future is None or not (future.cancelled() or future.exception()):
                     self._note_save(call, steps, began, file_of_folder(path))
 
-            def await_end() -> None:
-                future = getattr(result, "upload_completion", result)
-                if hasattr(future, "add_done_callback"):
-                    future.add_done_callback(functools.partial(guarded, complete))
-                else:
-                    self._has_written()
-
             if is_noted:
-                guarded(await_end)
+                guarded(_call_at_end, result, complete, self._has_written)
             return result
 
-        _replace(owner, name, original, noting)
+        return noting
 
-    def _load(self, owner: Any, name: str, call: str, file: FindFile) -> None:  # noqa: ANN401 - a module
-        """Have ``owner.name`` noted as a load, before the first step alone."""
-        original = getattr(owner, name, None)
-        if original is None:
-            return  # of an older version
+    def _load(self, original: Any, call: str, file: FindFile) -> Any:  # noqa: ANN401 - functions
+        """The function, noted as a load, before the first step alone."""
 
         @functools.wraps(original, updated=())
         def noting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the original's
@@ -212,7 +179,7 @@ class Checkpoints:
                 guarded(self._note_load, {"call": call, "steps": 0, "began_ns": began, **found})
             return result
 
-        _replace(owner, name, original, noting)
+        return noting
 
     @property
     def _is_inside(self) -> bool:
@@ -262,6 +229,23 @@ class Checkpoints:
             else:
                 self._last_loads.append(entry)
             self._is_new = True
+
+
+def _call_at_end(begun: Any, complete: Callable[..., None], give_up: Callable[[], None]) -> None:  # noqa: ANN401 - whatever a call returned
+    """Have ``complete`` called once a checkpoint is complete: of ``torch.distributed.checkpoint`` and
+    ``torch_checkpointing`` with a future, of Megatron's as the last of what it does then. Nothing is
+    returned where it is. ``give_up`` where that is not told."""
+    if begun is None:
+        complete()
+        return
+    future = getattr(begun, "upload_completion", begun)
+    last = getattr(begun, "finalize_fns", None)
+    if hasattr(future, "add_done_callback"):
+        future.add_done_callback(functools.partial(guarded, complete))
+    elif isinstance(last, list):
+        last.append(functools.partial(guarded, complete))
+    else:
+        give_up()
 
 
 def _replace(owner: Any, name: str, original: Any, function: Any) -> None:  # noqa: ANN401 - a module, functions

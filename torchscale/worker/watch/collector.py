@@ -33,18 +33,19 @@ from .hooks import (
     watch_groups,
     watch_loader,
     watch_modes,
-    watch_optimizers,
     watch_passes,
     watch_waits,
 )
 from .last_call import LastCall
 from .marks import Marks
 from .memory import MemoryReadings
+from .optimizers import Optimizers
 from .rank_folder import RankFolder
 from .recorder import Call, Recorder
 from .ring_settings import enable_timing, enlarge_ring, timing_asked
 from .sampler import LineSampler
 from .startup import Startup
+from .untraced import keep_untraced
 
 FORMAT = 1
 _FLUSH_SECONDS = 0.5
@@ -68,7 +69,8 @@ def install(directory: str) -> None:
     process without either, such as the launcher, leaves nothing."""
     enlarge_ring()
     collector = Collector(Path(directory))
-    watch_optimizers(collector.marks, collector.on_step)
+    keep_untraced()
+    Optimizers(collector.marks, collector.on_step).watch()
     watch_passes(collector.marks)
     watch_loader(collector.marks)
     watch_waits(collector.marks)

@@ -17,12 +17,10 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 
+from .frames import is_within
 from .guard import guarded, unseen
+from .imports import after_import
 from .marks import (
     BACKWARD,
     BACKWARD_END,
@@ -31,9 +29,7 @@ from .marks import (
     DATA,
     DATA_END,
     EVALUATION,
-    OPTIMIZER,
     REPLICATED,
-    STEP,
     TRAINING,
     WAIT,
     WAIT_END,
@@ -43,8 +39,13 @@ from .waits import Waiting
 
 _LONG_COLLECTION_NS = 1_000_000
 """A hundred times what it takes to look where the program is."""
-_MAX_OPTIMIZERS = 7
-"""Told apart; further ones count as the last."""
+_MEGATRON_PASSES = "megatron.core.pipeline_parallel.schedules"
+"""Whose ``custom_backward`` calls torch's engine past ``torch.autograd.backward``."""
+_LIGHTNING_MODES = (
+    "lightning.pytorch.utilities.model_helpers",
+    "pytorch_lightning.utilities.model_helpers",
+)
+"""Whose ``_ModuleMode.restore`` ends an evaluation: it sets ``training`` of each module itself."""
 
 
 def watch_groups(on_begin: Callable[[], None], on_group: Callable[[], None]) -> None:
@@ -101,45 +102,15 @@ def _meeting_place(given: dict[str, Any]) -> str:
     return f"{host}:{os.environ.get('MASTER_PORT', '')}" if host else ""
 
 
-def watch_optimizers(marks: Marks, on_step: Callable[[int], None]) -> None:
-    """Note the steps of all optimizers; ``on_step`` is called with its number after each. An optimizer that steps
-    within the step of another one (ZeRO's) is a part of it. A step that raises has not been made."""
-    numbers: dict[int, int] = {}
-
-    def number_of(optimizer: torch.optim.Optimizer) -> int:
-        number = numbers.get(id(optimizer), len(numbers))
-        if number < _MAX_OPTIMIZERS:
-            numbers[id(optimizer)] = number
-        return number
-
-    def before(optimizer: torch.optim.Optimizer, *_: object) -> None:
-        if not _is_within_itself(sys._getframe(1)):
-            marks.note(OPTIMIZER, number_of(optimizer))
-
-    def after(optimizer: torch.optim.Optimizer, *_: object) -> None:
-        if not _is_within_itself(sys._getframe(1)):
-            number = number_of(optimizer)
-            marks.note(STEP, number)
-            guarded(on_step, number)
-
-    register_optimizer_step_pre_hook(before)
-    register_optimizer_step_post_hook(after)
-
-
-def _is_within_itself(frame: FrameType) -> bool:
-    """Whether a call of the same function is further up the stack. Of an optimizer's hooks this is
-    the function that torch puts around every ``step``."""
-    outer = frame.f_back
-    while outer is not None:
-        if outer.f_code is frame.f_code:
-            return True
-        outer = outer.f_back
-    return False
-
-
 def watch_passes(marks: Marks) -> None:
     """Note backward passes, and where DistributedDataParallel's forward passes begin."""
     _surround(torch.autograd, "backward", marks, BACKWARD, BACKWARD_END)
+
+    def watch_megatron(schedules: Any) -> None:  # noqa: ANN401 - a module
+        if hasattr(schedules, "custom_backward"):
+            _surround(schedules, "custom_backward", marks, BACKWARD, BACKWARD_END)
+
+    after_import(_MEGATRON_PASSES, watch_megatron)
     if torch.distributed.is_available():
         replicated = torch.nn.parallel.DistributedDataParallel
         forward = replicated.forward
@@ -225,7 +196,8 @@ def watch_modes(marks: Marks) -> None:
     def noting(self: torch.nn.Module, mode: bool = True) -> torch.nn.Module:
         if torch.compiler.is_compiling():  # this is traced, and is no moment
             return original(self, mode)
-        if not _is_within_itself(sys._getframe()):
+        frame = sys._getframe()
+        if not is_within(frame, {frame.f_code}):
             marks.note(EVALUATION if mode is False else TRAINING)
         try:
             return original(self, mode)
@@ -234,6 +206,32 @@ def watch_modes(marks: Marks) -> None:
             raise
 
     torch.nn.Module.train = noting  # type: ignore[assignment, method-assign]
+    for name in _LIGHTNING_MODES:
+        after_import(name, functools.partial(_watch_restored_modes, marks))
+
+
+def _watch_restored_modes(marks: Marks, helpers: Any) -> None:  # noqa: ANN401 - a module
+    """Note when Lightning goes back to the mode before an evaluation."""
+    modes = getattr(helpers, "_ModuleMode", None)
+    if modes is None:
+        return  # of an older version, which calls ``train``
+    original = modes.restore
+
+    def note(modes: Any) -> None:  # noqa: ANN401 - a _ModuleMode
+        if modes.mode.get(""):  # the whole module's
+            marks.note(TRAINING)
+
+    @functools.wraps(original)
+    def restoring(self: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the original's
+        try:
+            result = original(self, *args, **options)
+        except BaseException as error:
+            unseen(error)
+            raise
+        guarded(note, self)
+        return result
+
+    modes.restore = restoring
 
 
 def watch_collections(marks: Marks, on_long: Callable[[FrameType, int], None]) -> None:

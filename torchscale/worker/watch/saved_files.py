@@ -27,14 +27,17 @@ def found_file(file: FindFile, args: Arguments, options: Options) -> File:
         return NOWHERE
 
 
-def target_file(args: Arguments, options: Options) -> File:
-    """Of ``torch.save(value, f)``, ``save_file(tensors, filename)``."""
-    return _of_target(_argument(args, options, 1, ("f", "filename")))
+def file_at(place: int, *names: str) -> FindFile:
+    """The file that a call's argument at this place, or of one of these names, says: a path, or an
+    open file."""
+    return lambda args, options: _of_target(_argument(args, options, place, names))
 
 
-def source_file(args: Arguments, options: Options) -> File:
-    """Of ``torch.load(f)``, ``safe_open(filename)``."""
-    return _of_target(_argument(args, options, 0, ("f", "filename")))
+def folder_at(place: int, name: str) -> FindFile:
+    """The same for the folder, or the key, of a checkpoint of several files."""
+    return lambda args, options: file_of_folder(
+        _path_text(_argument(args, options, place, (name,)))
+    )
 
 
 def checkpoint_folder(args: Arguments, options: Options) -> File:
@@ -81,6 +84,8 @@ def _raw(file: object) -> object:
 
 def file_of_folder(path: str) -> File:
     """A distributed checkpoint by the path of its folder."""
+    if not path:
+        return NOWHERE
     metadata = _of_path(os.path.join(path, ".metadata"))  # noqa: PTH118 - may be a key of a store
     return {**metadata, "path": _of_path(path)["path"]}
 

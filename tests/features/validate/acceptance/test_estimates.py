@@ -6,20 +6,19 @@ import numpy as np
 import pytest
 
 from tests.features.validate.acceptance.runs import noisy
-from torchscale.features.validate.acceptance.estimates import estimate, modes
+from torchscale.analysis.stats.estimate import from_log
+from torchscale.features.validate.acceptance.estimates import log_level, modes
 
 
 def test_the_level_is_the_geometric_mean_with_students_interval() -> None:
-    found = estimate([100.0, 110.0, 121.0])
-    assert found.rate == pytest.approx(110.0)
+    found = log_level([100.0, 110.0, 121.0]).through(from_log)
+    assert found.value == pytest.approx(110.0)
     # logarithms are 0.09531 apart: s = 0.09531, error 0.05503, t with two degrees 4.3027
-    assert found.interval == pytest.approx((110 * 0.78918, 110 * 1.26714), rel=1e-4)
-    assert found.half_width == pytest.approx(0.26714, rel=1e-4)
+    assert found.ends == pytest.approx((110 * 0.78918, 110 * 1.26714), rel=1e-4)
 
 
 def test_one_round_has_no_interval() -> None:
-    assert estimate([5.0]).interval is None
-    assert estimate([5.0]).half_width is None
+    assert log_level([5.0]).ends is None
 
 
 def test_a_figure_that_alternates_has_two_speeds_and_says_which_rounds() -> None:

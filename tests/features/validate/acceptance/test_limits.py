@@ -8,7 +8,7 @@ import pytest
 
 from tests.features.validate.acceptance.runs import a_run
 from torchscale.catalog.devices import find_device
-from torchscale.features.validate.acceptance.estimates import estimate
+from torchscale.features.validate.acceptance.estimates import log_level
 from torchscale.features.validate.acceptance.limits import (
     COMPUTE_SHARE,
     MEMORY_SHARE,
@@ -67,7 +67,7 @@ def test_an_interval_is_as_wide_as_its_rounds_are_few() -> None:
     spread = 0.02
 
     def within(logs: tuple[float, ...]) -> bool:
-        error = estimate([math.exp(log) for log in logs]).error
+        error = log_level([math.exp(log) for log in logs]).error
         assert error is not None
         above = tuple(math.exp(at + log + 3.5 * error) for log in logs)
         return held("memory bandwidth", above).surely_within
@@ -82,7 +82,7 @@ def test_a_part_whose_own_interval_reaches_the_limit_is_not_low() -> None:
     for rates, is_low in ((slow, True), (wild, False)):
         run = a_run({**parts, ("memory bandwidth", "GPU 7"): rates})
         levels = {
-            place: estimate([value for value in one.values if value is not None])
+            place: log_level([value for value in one.values if value is not None])
             for place, one in enumerate(run.series)
         }
         assert held_against_peers(run.series, levels, tests=8)[7].surely_low is is_low

@@ -6,7 +6,7 @@ import hashlib
 import math
 import statistics
 
-from torchscale.analysis.stats.series import geometric_half_width, geometric_mean
+from torchscale.analysis.stats.estimate import Estimate
 from torchscale.features.compare.analysis.differences import result_facts
 from torchscale.features.compare.analysis.disturbances import flagged_conditions
 from torchscale.features.compare.history.records import (
@@ -72,18 +72,16 @@ def _cell(cell: ResultCell) -> HistoryCell:
 
 def _figure(cell: ResultCell, key: MetricKey) -> HistoryFigure:
     values = [launch.values[key] for launch in cell.launches if key in launch.values]
-    level, half = geometric_mean(values), geometric_half_width(values)
-    low = high = variance = None
-    if half is not None:
-        low, high = level / (1 + half), level * (1 + half)
+    level, variance = Estimate.of_log_mean(values), None
+    if level.count > 1:
         variance = statistics.variance(math.log(value) for value in values)
     return HistoryFigure(
         metric=key,
-        level=level,
-        low=low,
-        high=high,
+        level=level.value,
+        low=level.low,
+        high=level.high,
         log_variance=variance,
-        launches=len(values),
+        launches=level.count,
     )
 
 

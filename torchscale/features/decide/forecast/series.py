@@ -7,14 +7,16 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from torchscale.analysis.stats.levels import scatter
+
 DEFAULT_NOISE = 0.01
 """Standard deviation of a launch's throughput, as a share, where a count has fewer than three
 launches: healthy machines repeat one test within 0.1 to 1.4 %."""
 SMALLEST_NOISE = 0.002
 """Three launches agree better than this by chance alone, and clocks of GPUs vary by as much."""
 _FEWEST_FOR_SPREAD = 3
-_NORMAL_MAD = 1.4826
-"""Standard deviation of a normal distribution ÷ its median absolute deviation."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,8 @@ class MeasuredCount:
         :data:`DEFAULT_NOISE`."""
         if len(self.launches) < _FEWEST_FOR_SPREAD:
             return DEFAULT_NOISE
-        logs = [math.log(rate) for rate in self.launches]
-        middle = statistics.median(logs)
-        deviation = _NORMAL_MAD * statistics.median(abs(log - middle) for log in logs)
+        logs = np.log(self.launches)
+        deviation = float(scatter(logs - np.median(logs)))
         return max(deviation / math.sqrt(len(logs)), SMALLEST_NOISE)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.features.decide.tune.export_schema import ChangeExport, RatioExport
-from torchscale.util.interval_text import format_ends, with_interval
+from torchscale.util.interval_text import format_estimate
 from torchscale.util.units import format_change
 
 
@@ -16,5 +16,5 @@ def setting_label(changes: Sequence[ChangeExport]) -> str:
 
 def format_gain(ratio: RatioExport) -> str:
     """``+4.2 % (+2.9 to +5.6 %)``: the change with its 95 % interval."""
-    ends = format_ends(*(format_change(bound - 1) for bound in (ratio.low, ratio.high)))
-    return with_interval(format_change(ratio.ratio - 1), ends)
+    ends = ratio.low, ratio.high
+    return format_estimate(ratio.ratio, ends, lambda one: format_change(one - 1))

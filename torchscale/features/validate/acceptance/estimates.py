@@ -1,5 +1,5 @@
-"""A rate over rounds: its level with an interval, and whether the rounds fall into two groups. All on
-logarithms: a slowdown is a factor."""
+"""A rate over rounds: its level, and whether the rounds fall into two groups. All on logarithms: a
+slowdown is a factor."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from torchscale.analysis.stats.series import mean_interval, student_t_quantile
+from torchscale.analysis.stats.estimate import Estimate
+from torchscale.analysis.stats.levels import Values, between_parts, rises, within_parts
+from torchscale.analysis.stats.series import student_t_quantile
 
 MIN_ROUNDS = 3
 """The fewest rounds that are judged: two have an interval of twelve standard errors."""
@@ -28,36 +29,6 @@ other than their noise."""
 
 
 @dataclass(frozen=True)
-class RateEstimate:
-    """The logarithm of a rate. ``error``: its standard error, with ``rounds`` − 1 degrees of freedom;
-    ``None`` with fewer than two rounds."""
-
-    log: float
-    rounds: int
-    error: float | None
-
-    @property
-    def rate(self) -> float:
-        """The geometric mean."""
-        return math.exp(self.log)
-
-    @property
-    def half_width(self) -> float | None:
-        """Half of the 95 % interval, as a share of the rate; ``None`` without one."""
-        if self.error is None:
-            return None
-        return math.expm1(min(student_t_quantile(0.975, self.rounds - 1) * self.error, 50.0))
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """95 %."""
-        if self.error is None:
-            return None
-        half = min(student_t_quantile(0.975, self.rounds - 1) * self.error, 50.0)
-        return math.exp(self.log - half), math.exp(self.log + half)
-
-
-@dataclass(frozen=True)
 class Mode:
     """A group of rounds: the geometric mean of its rates, and which rounds it is."""
 
@@ -65,17 +36,13 @@ class Mode:
     rounds: tuple[int, ...]
 
 
-def estimate(values: Sequence[float]) -> RateEstimate:
-    """The level of positive rates, a value a round.
+def log_level(values: Sequence[float]) -> Estimate:
+    """The logarithm of the level of positive rates, a value a round.
 
     Raises:
         ValueError: there is none, or one is not positive.
     """
-    logs = [math.log(value) for value in values]
-    mean, _ = mean_interval(logs)
-    if len(logs) < 2:
-        return RateEstimate(mean, len(logs), None)
-    return RateEstimate(mean, len(logs), statistics.stdev(logs) / math.sqrt(len(logs)))
+    return Estimate.of_mean([math.log(value) for value in values])
 
 
 def modes(values: Sequence[float | None], error: float) -> tuple[Mode, Mode] | None:
@@ -91,15 +58,16 @@ def modes(values: Sequence[float | None], error: float) -> tuple[Mode, Mode] | N
     if count < 2 * _LEAST_OF_A_MODE:
         return None
     logs = np.array([log for log, _ in known])
-    cuts = np.arange(_LEAST_OF_A_MODE, count - _LEAST_OF_A_MODE + 1)
-    gaps, ratios = _separations(logs, cuts)
+    inner = slice(_LEAST_OF_A_MODE - 1, count - _LEAST_OF_A_MODE)
+    ratios = _ratios(logs)[inner]
     best = int(np.argmax(ratios))
+    place = best + _LEAST_OF_A_MODE
     # of the lower tail: the upper one is 1 for a float from fifty rounds on
     chance = math.ldexp(error, -min(count, _MOST_HALVINGS))
     critical = -student_t_quantile(chance, count - 2)
-    if gaps[best] < -math.log1p(-MIN_GAP) or not ratios[best] > critical:
+    if rises(logs)[place - 1] < -math.log1p(-MIN_GAP) or not ratios[best] > critical:
         return None
-    return _mode(known[: cuts[best]]), _mode(known[cuts[best] :])
+    return _mode(known[:place]), _mode(known[place:])
 
 
 def split(
@@ -114,28 +82,17 @@ def split(
     if min(len(low), len(high)) < _LEAST_OF_A_MODE:
         return None
     logs = np.array([log for log, _ in (*low, *high)])
-    gaps, ratios = _separations(logs, np.array([len(low)]))
+    place = len(low) - 1
     critical = -student_t_quantile(error, len(known) - 2)
-    if gaps[0] < -math.log1p(-MIN_GAP) or not ratios[0] > critical:
+    if rises(logs)[place] < -math.log1p(-MIN_GAP) or not _ratios(logs)[place] > critical:
         return None
     return _mode(low), _mode(high)
 
 
-_Floats = npt.NDArray[np.float64]
-
-
-def _separations(logs: _Floats, cuts: npt.NDArray[np.int64]) -> tuple[_Floats, _Floats]:
-    """The difference of the means behind and before each cut of the values, and Student's t of it
-    with a common variance."""
-    count = len(logs)
-    centred = logs - logs.mean()
-    sums, squares = np.cumsum(centred), np.cumsum(centred**2)
-    low, high = sums[cuts - 1], sums[-1] - sums[cuts - 1]
-    few, many = cuts, count - cuts
-    within = squares[-1] - low**2 / few - high**2 / many
-    spread = np.sqrt(np.maximum(within / (count - 2), _LEAST_SPREAD**2))
-    gaps = high / many - low / few
-    return gaps, gaps / (spread * np.sqrt(1 / few + 1 / many))
+def _ratios(logs: Values) -> Values:
+    """Student's t of the difference of the means behind and before each cut, with a common
+    variance."""
+    return np.asarray(np.sqrt(between_parts(logs)) / np.maximum(within_parts(logs), _LEAST_SPREAD))
 
 
 def _mode(values: list[tuple[float, int]]) -> Mode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from torchscale.analysis.stats.estimate import Estimate, from_log, geometric_half_width
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT
 from torchscale.features.validate.acceptance.causes import (
     CauseQuestion,
@@ -15,8 +16,7 @@ from torchscale.features.validate.acceptance.causes import (
 from torchscale.features.validate.acceptance.estimates import (
     MIN_ROUNDS,
     Mode,
-    RateEstimate,
-    estimate,
+    log_level,
     modes,
     split,
 )
@@ -79,7 +79,7 @@ def widest_interval(run: AcceptanceRun) -> tuple[Series, float] | None:
         if series.figure.startswith(DISK):
             continue
         values = _values(series, rounds)
-        half = estimate(values).half_width if values else None
+        half = geometric_half_width(values)
         if half is None:
             return None
         widths.append((half, series))
@@ -102,7 +102,7 @@ def judge(
     rounds = undisturbed(run)
     values = [_values(series, rounds) for series in run.series]
     levels = {
-        place: estimate(known) for place, known in enumerate(values) if len(known) >= MIN_ROUNDS
+        place: log_level(known) for place, known in enumerate(values) if len(known) >= MIN_ROUNDS
     }
     tests = max(1, len(levels)) * run.nodes
     peers = held_against_peers(run.series, levels, tests)
@@ -147,7 +147,7 @@ class _Case:
         self._run, self._baseline, self._power_limits = run, baseline, power_limits
         self._rounds, self._alone, self._tests = rounds, alone, tests
 
-    def judge(self, series: Series, level: RateEstimate, limits: Sequence[Held]) -> JudgedFigure:
+    def judge(self, series: Series, level: Estimate, limits: Sequence[Held]) -> JudgedFigure:
         kept = [series.values[it] if it in self._rounds else None for it in _places(series)]
         deciding = _deciding(limits)
         for slow, found in known_splits(self._run, self._rounds):
@@ -183,7 +183,7 @@ class _Case:
 
 def _flapping(
     series: Series,
-    level: RateEstimate,
+    level: Estimate,
     groups: tuple[Mode, Mode],
     held: Held | None,
     found: Explanation,
@@ -216,12 +216,12 @@ def _deciding(limits: Sequence[Held]) -> Held | None:
 
 def _figure(
     series: Series,
-    level: RateEstimate,
+    level: Estimate,
     status: FigureStatus,
     held: Held | None = None,
     because: str = "",
 ) -> JudgedFigure:
-    low, high = level.interval or (None, None)
+    rate = level.through(from_log)
     limit, deficit = None, None
     if held is not None:
         limit, deficit = held.limit, held.deficit
@@ -231,10 +231,10 @@ def _figure(
         unit=series.unit,
         uuids=series.uuids,
         status=status,
-        rounds=level.rounds,
-        rate=level.rate,
-        low=low,
-        high=high,
+        rounds=rate.count,
+        rate=rate.value,
+        low=rate.low,
+        high=rate.high,
         limit=limit,
         deficit=deficit,
         because=because,
@@ -261,11 +261,11 @@ def _too_few(
     )
     if not shown:
         return figure
-    return figure.model_copy(update={"rate": estimate(shown).rate})
+    return figure.model_copy(update={"rate": from_log(log_level(shown).value)})
 
 
 def _is_alone(
-    place: int, series: Sequence[Series], levels: Mapping[int, RateEstimate], low: set[int]
+    place: int, series: Sequence[Series], levels: Mapping[int, Estimate], low: set[int]
 ) -> bool:
     """Whether at least two parts of the same kind on this node are there, and most are not low."""
     kind = (series[place].figure, series[place].device)

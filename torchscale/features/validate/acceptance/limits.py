@@ -7,10 +7,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from torchscale.analysis.stats.estimate import Estimate, from_log
 from torchscale.analysis.stats.ratios import log_ratio, ratio_to_median
 from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.catalog.devices import find_device
-from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS, RateEstimate, estimate
+from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS, log_level
 from torchscale.features.validate.acceptance.peers import FAMILY_ERROR, peer_limit
 from torchscale.schema.node.acceptance import Baseline, Limit, LimitKind, Series
 from torchscale.util.units import format_percent
@@ -103,7 +104,7 @@ def held_against(
         tests: How many figures are judged together.
         world_size: Ranks of each launch.
     """
-    level = estimate(values)
+    level = log_level(values)
     fact = documented(series)
     if fact is not None:
         reference, share, source = fact
@@ -111,14 +112,14 @@ def held_against(
         limit = Limit(
             kind=LimitKind.DOCUMENTED, rate=reference * share, reference=reference, basis=basis
         )
-        yield _held(limit, level.log - math.log(reference), level.error, level.rounds - 1, tests)
+        yield _held(limit, level.value - math.log(reference), level.error, level.count - 1, tests)
     others = earlier(series, baseline, world_size)
     if others and baseline is not None:
         groups = [_known(other.values) for other in others]
         ratio = log_ratio(values, groups[0])
         if len(groups) > 1:
             ratio = ratio_to_median(values, groups)
-        reference = math.exp(level.log - ratio.log)
+        reference = math.exp(level.value - ratio.log)
         limit = Limit(
             kind=LimitKind.BASELINE,
             rate=reference * (1 - BASELINE_LOSS),
@@ -143,14 +144,14 @@ def _held(
 
 
 def held_against_peers(
-    series: Sequence[Series], levels: Mapping[int, RateEstimate], tests: int
+    series: Sequence[Series], levels: Mapping[int, Estimate], tests: int
 ) -> dict[int, Held]:
     """Parts against the others of the same figure, by place in ``series``; none where there are too
     few.
 
     Args:
         series: All figures of the node.
-        levels: Level of each that has at least :data:`MIN_ROUNDS` rounds, by place.
+        levels: Logarithm of the level of each that has at least :data:`MIN_ROUNDS` rounds, by place.
         tests: How many figures are judged together.
     """
     kinds: dict[tuple[str, str], list[int]] = {}
@@ -158,25 +159,23 @@ def held_against_peers(
         kinds.setdefault((series[place].figure, series[place].device), []).append(place)
     found: dict[int, Held] = {}
     for places in kinds.values():
-        limit = peer_limit([levels[place].log for place in places], tests)
+        limit = peer_limit([levels[place].value for place in places], tests)
         if limit is None:
             continue
         text = Limit(
             kind=LimitKind.PEERS,
             rate=math.exp(limit.limit),
             reference=math.exp(limit.median),
-            basis=f"{limit.parts} parts of this node: median less "
+            basis=f"{len(places)} parts of this node: median less "
             f"{format_percent(-math.expm1(limit.limit - limit.median))}",
         )
         for place in places:
-            interval = levels[place].interval
-            if interval is None:
-                continue
-            deficit = -math.expm1(levels[place].log - limit.median)
+            rate = levels[place].through(from_log)
+            least, most = rate.bounds
+            deficit = -math.expm1(levels[place].value - limit.median)
             # the interval of a part that is noisier than the others must be below the limit too
-            low = places.index(place) in limit.low and interval[1] < text.rate
-            below = levels[place].rate < text.rate
-            found[place] = Held(text, deficit, low, interval[0] >= text.rate, below)
+            low = places.index(place) in limit.low and most < text.rate
+            found[place] = Held(text, deficit, low, least >= text.rate, rate.value < text.rate)
     return found
 
 

@@ -1,10 +1,8 @@
 """Parts of one kind held against each other: which of them are slow for their fleet.
 
-The slowest is compared with the median and the spread of the others, one after the other is left
-out (Rosner 1983, generalized extreme studentized deviate, for the low side), so that a slow part
-neither widens the spread that it is judged by nor hides another. The probability that a fleet of
-equal parts accuses anybody is held at :data:`FAMILY_ERROR` by Bonferroni's correction over all parts
-and figures.
+The slowest are left out one after the other (:mod:`torchscale.analysis.stats.peers`). The probability
+that a fleet of equal parts accuses anybody is held at :data:`FAMILY_ERROR` by Bonferroni's correction
+over all parts and figures.
 """
 
 from __future__ import annotations
@@ -12,11 +10,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from torchscale.analysis.stats.series import student_t_quantile
+from torchscale.analysis.stats.peers import PeerLimit, low_peers, of_difference
 
 FAMILY_ERROR = 0.002
 """Probability that an acceptance of sound parts accuses one of them, for each way to do so: against
@@ -45,25 +42,6 @@ FEW_DEFICIT = 0.10
 """What is less than this below a few others is not called low: it rests on an assumed spread."""
 
 
-@dataclass(frozen=True)
-class PeerLimit:
-    """What a fleet's parts are held against, as logarithms of rates.
-
-    Attributes:
-        median: Of the parts that are not low.
-        spread: Standard deviation of those.
-        limit: Below it a part is low.
-        parts: How many there are, the low ones with them.
-        low: Their places.
-    """
-
-    median: float
-    spread: float
-    limit: float
-    parts: int
-    low: tuple[int, ...]
-
-
 def peer_limit(levels: Sequence[float], tests: int) -> PeerLimit | None:
     """The limit for parts of one kind in one figure; ``None`` for fewer than :data:`MIN_PEERS`.
 
@@ -71,24 +49,10 @@ def peer_limit(levels: Sequence[float], tests: int) -> PeerLimit | None:
         levels: Logarithm of each part's rate.
         tests: How many parts and figures are judged by their peers together.
     """
-    values = np.asarray(levels, dtype=np.float64)
-    count = len(values)
-    if count < MIN_PEERS:
+    if len(levels) < MIN_PEERS:
         return None
-    order = np.argsort(values)
-    # a third may be low: with more of them it cannot be told who is not
-    most = (count - 1) // 3
-    # no part is compared with a higher median than that of the others when a third is left out
-    enough = float(np.median(values[order[most:]])) + math.log1p(-MIN_DEFICIT)
-    most = min(most, int(np.searchsorted(values[order], enough)))
-    low = 0
-    for place in range(most):
-        if _is_low(values[order[place]], values[order[place + 1 :]], tests):
-            low = place + 1
-    kept = values[order[low:]]
-    median, spread = float(np.median(kept)), _spread(kept)
-    limit = median - max(-math.log1p(-MIN_DEFICIT), width(len(kept), tests) * spread)
-    return PeerLimit(median, spread, limit, count, tuple(int(at) for at in order[:low]))
+    least = -math.log1p(-MIN_DEFICIT)
+    return low_peers(levels, FAMILY_ERROR / tests, least_gap=least, least_spread=LEAST_SPREAD)
 
 
 def node_limit(levels: Sequence[float], tests: int, assumed: float) -> PeerLimit | None:
@@ -111,33 +75,11 @@ def node_limit(levels: Sequence[float], tests: int, assumed: float) -> PeerLimit
     spread = max(assumed, float(others.std(ddof=1)))
     reach = few_reach(len(others), tests, spread)
     low = (slowest,) if values[slowest] < median - reach else ()
-    return PeerLimit(median, spread, median - reach, len(values), low)
+    return PeerLimit(median, spread, median - reach, low)
 
 
 def few_reach(others: int, tests: int, spread: float) -> float:
     """How far below the median of ``others`` nodes, whose spread is known, one may lie: the normal
     distribution's quantile, and at least :data:`FEW_DEFICIT`."""
     quantile = statistics.NormalDist().inv_cdf(1 - FAMILY_ERROR / tests)
-    return max(-math.log1p(-FEW_DEFICIT), quantile * _of_difference(others) * spread)
-
-
-def _is_low(value: float, others: np.ndarray[tuple[int], np.dtype[np.float64]], tests: int) -> bool:
-    below = float(np.median(others)) - value
-    return below > max(-math.log1p(-MIN_DEFICIT), width(len(others), tests) * _spread(others))
-
-
-def _spread(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    return max(LEAST_SPREAD, float(values.std(ddof=1)))
-
-
-def _of_difference(others: int) -> float:
-    """Spreads in the difference of a part from the median of ``others``, which has an error too: π/2
-    times the variance of a mean."""
-    return math.sqrt(1 + math.pi / 2 / others)
-
-
-def width(others: int, tests: int) -> float:
-    """How many spreads a part may lie below the centre of ``others`` parts: Student's quantile, with
-    the error of the centre."""
-    quantile = student_t_quantile(1 - FAMILY_ERROR / tests, others - 1)
-    return quantile * _of_difference(others)
+    return max(-math.log1p(-FEW_DEFICIT), quantile * of_difference(others) * spread)

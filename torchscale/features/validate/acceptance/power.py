@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from torchscale.analysis.stats.peers import reach
 from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS
 from torchscale.features.validate.acceptance.limits import BASELINE_LOSS
@@ -19,7 +20,6 @@ from torchscale.features.validate.acceptance.peers import (
     MIN_PEERS,
     NODE_SPREAD,
     few_reach,
-    width,
 )
 from torchscale.schema.node.acceptance import AcceptanceRun, LimitKind, Power
 
@@ -111,7 +111,7 @@ def _against_peers(spread: float, rounds: int, peers: int, figures: int) -> floa
     """The limit of equal peers whose levels differ by the noise of their rounds alone, and what the
     interval of the slow one needs beyond it."""
     level = max(LEAST_SPREAD, spread / math.sqrt(rounds))
-    limit = max(-math.log1p(-MIN_DEFICIT), width(peers - 1, figures) * level)
+    limit = max(-math.log1p(-MIN_DEFICIT), reach(peers - 1, FAMILY_ERROR / figures) * level)
     return _beyond(limit, spread, rounds)
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from torchscale.analysis.stats.levels import scatter
 from torchscale.analysis.stats.series import student_t_quantile
 
 FAMILY_ERROR = 0.01
@@ -35,7 +36,6 @@ _MEDIAN_VARIANCE = math.pi / 2
 few. The times of a collective have a heavy tail, which the mean follows and the median does not."""
 _NODES_FOR_SPREAD = 8
 """A median deviation of fewer nodes says little, and one bad node may be an eighth of them."""
-_MAD_TO_SIGMA = 1.4826
 _MAD_EFFICIENCY = 0.37
 """Efficiency of the median deviation of normal values against their standard deviation (Huber
 1981)."""
@@ -177,15 +177,13 @@ def _widen(rows: PairRows, fit: PairFit) -> bool:
     plain = rows.values - rows.design @ fit.solution
     left_out = fit.deleted.union(rows.not_judged(fit.deleted))
     sound = [row for row in range(count) if row not in left_out]
-    seen = _MAD_TO_SIGMA * float(np.median(np.abs(plain[sound])))
+    seen = float(scatter(plain[sound]))
     repeat = float(np.median(rows.repeat_variances))
     link_spread = max(LINK_SPREAD, math.sqrt(max(0.0, seen**2 - repeat)))
     nodes = np.array(
         [fit.solution[1 + i] for i in range(rows.nodes) if count + i not in fit.deleted]
     )
-    node_spread = max(
-        NODE_SPREAD, _MAD_TO_SIGMA * float(np.median(np.abs(nodes - np.median(nodes))))
-    )
+    node_spread = max(NODE_SPREAD, float(scatter(nodes - np.median(nodes))))
     changed = link_spread > rows.link_spread * 1.01 or node_spread > rows.node_spread * 1.01
     if link_spread > LINK_SPREAD:
         rows.degrees = max(1.0, _MAD_EFFICIENCY * (len(sound) - rows.nodes))

@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from torchscale.analysis.stats.estimate import Estimate, from_log
+from torchscale.analysis.stats.peers import PeerLimit
 from torchscale.features.validate.acceptance.causes import CauseQuestion, Explanation, explain
-from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS, RateEstimate, estimate
+from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS, log_level
 from torchscale.features.validate.acceptance.judge import undisturbed
 from torchscale.features.validate.acceptance.limits import DISK, NODE
 from torchscale.features.validate.acceptance.peers import (
@@ -18,7 +20,6 @@ from torchscale.features.validate.acceptance.peers import (
     FEW_NODES,
     MIN_NODES,
     NODE_SPREAD,
-    PeerLimit,
     node_limit,
     peer_limit,
 )
@@ -59,11 +60,11 @@ Kind = tuple[str, str]
 
 @dataclass(frozen=True)
 class _Level:
-    """A figure of a node or part: its level, and the logarithm that it is compared by."""
+    """A figure of a node or part: the logarithm of its level, and the one that it is compared by."""
 
     node_rank: int
     series: Series
-    level: RateEstimate
+    level: Estimate
     compared: float
 
 
@@ -152,41 +153,41 @@ def _without_a_majority(group: Sequence[_Level]) -> list[_Level]:
     return [each for each in group if each.node_rank != most]
 
 
-def _levels(run: AcceptanceRun) -> dict[Kind, list[tuple[Series, RateEstimate]]]:
+def _levels(run: AcceptanceRun) -> dict[Kind, list[tuple[Series, Estimate]]]:
     """The levels of a run's series over its undisturbed rounds, by figure and device."""
     rounds = undisturbed(run)
-    found: dict[Kind, list[tuple[Series, RateEstimate]]] = {}
+    found: dict[Kind, list[tuple[Series, Estimate]]] = {}
     for series in run.series:
         values = [value for it in rounds if (value := series.values[it]) is not None]
         if len(values) >= MIN_ROUNDS:
             key = (series.figure, series.device)
-            found.setdefault(key, []).append((series, estimate(values)))
+            found.setdefault(key, []).append((series, log_level(values)))
     return found
 
 
 def _of_node(
-    rank: int, levels: Mapping[Kind, Sequence[tuple[Series, RateEstimate]]]
+    rank: int, levels: Mapping[Kind, Sequence[tuple[Series, Estimate]]]
 ) -> Iterator[_Level]:
     """The part in the middle speaks for the node: one that is slow does not make the node slow."""
     for parts in levels.values():
-        ordered = sorted(parts, key=lambda part: part[1].log)
+        ordered = sorted(parts, key=lambda part: part[1].value)
         series, level = ordered[len(ordered) // 2]
-        middle = statistics.median(each.log for _, each in parts)
+        middle = statistics.median(each.value for _, each in parts)
         part = OF_DISK if series.figure.startswith(DISK) else NODE
         yield _Level(rank, series.model_copy(update={"part": part}), level, middle)
 
 
 def _of_parts(
-    rank: int, levels: Mapping[Kind, Sequence[tuple[Series, RateEstimate]]]
+    rank: int, levels: Mapping[Kind, Sequence[tuple[Series, Estimate]]]
 ) -> Iterator[_Level]:
     """Each part by how far it is from the middle of its node: what slows a node is not the fault of
     each of its devices."""
     for parts in levels.values():
         if len(parts) < _MIN_PARTS:
             continue
-        middle = statistics.median(each.log for _, each in parts)
+        middle = statistics.median(each.value for _, each in parts)
         for series, level in parts:
-            yield _Level(rank, series, level, level.log - middle)
+            yield _Level(rank, series, level, level.value - middle)
 
 
 def _assumed_spread(group: Sequence[_Level]) -> float:
@@ -211,21 +212,20 @@ def _figures(
 ) -> Iterator[FleetFigure]:
     allowed = limit.median - limit.limit
     for place, each in enumerate(group):
-        interval = each.level.interval
-        if interval is None:
-            continue
+        rate = each.level.through(from_log)
+        least, most = rate.bounds
         # the interval of what is noisier than the others must be below the limit too
-        own = math.log(interval[1]) - each.level.log
+        own = each.level.bounds[1] - each.level.value
         low = place in limit.low and each.compared + own < limit.limit
         figure = FleetFigure(
             node_rank=each.node_rank,
             figure=each.series.figure,
             part=each.series.part,
             unit=each.series.unit,
-            rounds=each.level.rounds,
-            rate=each.level.rate,
-            low=interval[0],
-            high=interval[1],
+            rounds=rate.count,
+            rate=rate.value,
+            low=least,
+            high=most,
             deficit=-math.expm1(each.compared - limit.median),
             limit=-math.expm1(-allowed),
             is_low=low,

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.shared import COST_FLOOR, medians_of_others
+from torchscale.analysis.diagnosis.shared import COST_FLOOR
 from torchscale.analysis.diagnosis.step_windows import block_medians
 from torchscale.analysis.exchanges.steps import JobSteps
+from torchscale.analysis.stats.levels import line, off_one_change
+from torchscale.analysis.stats.peers import medians_of_others
+from torchscale.analysis.stats.series import quarter_means
 from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_seconds
 
-_GROWTH_CORRELATION = 0.8
-"""Between time and a rank's excess (Spearman's). A rank that is slow from the middle on has 0.87 at
-most, so that a line must fit better than one change, too."""
+_GROWTH_CORRELATION = 0.6
+"""Between time and a rank's excess (Kendall's). A rank that is slow from the middle on has 0.52 and
+what chance adds, so that a line must fit better than one change, too."""
 _GROWTH_BATCHES = 24
 _GROWTH_FLOOR = 0.05
 """Share of the others' own time by which the last quarter exceeds the first."""
@@ -30,12 +32,10 @@ def growing_rank(table: JobSteps, log: StepLog) -> Finding | None:
     row = int(np.argmax(excess[:, -_GROWTH_BATCHES // 4 :].mean(axis=1)))
     mine, time = excess[row], np.arange(_GROWTH_BATCHES, dtype=float)
     typical = float(np.median(medians_of_others(own)[row]))
-    quarters = [float(part.mean()) for part in np.array_split(mine, 4)]
+    quarters, grown = quarter_means(mine), line(time, mine)
     grows = quarters[3] - quarters[0] > _GROWTH_FLOOR * typical
-    order = np.argsort(np.argsort(mine)).astype(float)
-    correlation = float(np.corrcoef(time, order)[0, 1])
-    rest = mine - np.polyval(np.polyfit(time, mine, 1), time)
-    if not grows or correlation < _GROWTH_CORRELATION or (rest**2).sum() > _best_step(mine):
+    is_line = grown.correlation >= _GROWTH_CORRELATION and grown.off <= off_one_change(mine)
+    if not (grows and is_line):
         return None
     step_seconds = float(table.wall.mean())
     cost = float(min(mine.mean(), table.blame[row].mean() / (len(log.ranks) - 1)))
@@ -51,17 +51,9 @@ def growing_rank(table: JobSteps, log: StepLog) -> Finding | None:
         confidence=Confidence.HIGH,
         summary=f"rank {rank} takes longer and longer by itself, and the others wait for it: "
         f"{shown} a step more than they do, from quarter to quarter of the job",
-        evidence=(f"correlation with time {correlation:.2f}; a line fits better than one change",),
+        evidence=(
+            f"correlation with time {grown.correlation:.2f}; a line fits better than one change",
+        ),
         advice=f"look for what grows on rank {rank}: memory and garbage collection, logs, caches, "
         "heat of its device, a disk that fills",
     )
-
-
-def _best_step(values: NDArray[np.float64]) -> float:
-    """Sum of squares that is left by one change of level at the best place."""
-    sums = [
-        float(((values[:cut] - values[:cut].mean()) ** 2).sum())
-        + float(((values[cut:] - values[cut:].mean()) ** 2).sum())
-        for cut in range(1, len(values))
-    ]
-    return min(sums)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED
 from torchscale.analysis.exchanges.steps import JobSteps
+from torchscale.analysis.stats.series import is_steady, quarter_means
 from torchscale.schema.profiles.finding import Abstention, Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 
@@ -17,8 +16,6 @@ LATE_BLAME = 0.9
 LATE_FLOOR = 0.05
 """Share of the step that the others wait. Ranks do not leave a collective at the same moment, and
 one of two may be the later one by some per cent for as long as a run lasts."""
-STEADY_SHARE = 0.5
-"""Share of the mean wait that each quarter of a run has at least: a disturbance passes."""
 
 
 def late_rank(
@@ -50,10 +47,9 @@ def late_rank(
         item.kind is FindingKind.STRAGGLER and f"rank {rank} " in item.reason for item in doubts
     ):
         return None
-    quarters = [float(part.mean()) for part in np.array_split(waits, 4)]
-    if min(quarters) < STEADY_SHARE * cost:
+    if not is_steady(waits):
         return None
-    shown = ", ".join(format_seconds(quarter) for quarter in quarters)
+    shown = ", ".join(format_seconds(quarter) for quarter in quarter_means(waits))
     return Finding(
         kind=FindingKind.STRAGGLER,
         rank=rank,

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.shared import medians_of_others
 from torchscale.analysis.diagnosis.step_windows import block_medians
 from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.analysis.stats.change_points import NoisySeries, change_points
+from torchscale.analysis.stats.peers import medians_of_others
 from torchscale.features.watch.analysis.step_log import StepLog
 
 _POINTS = 240

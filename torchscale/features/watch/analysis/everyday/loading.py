@@ -10,6 +10,7 @@ import numpy as np
 from torchscale.analysis.diagnosis.rules_pauses import MIN_PAUSES, PAUSE_FLOOR
 from torchscale.analysis.diagnosis.shared import COST_FLOOR, EXPLAINED_SHARE
 from torchscale.analysis.diagnosis.step_windows import RARE_SHARE
+from torchscale.analysis.stats.levels import scatter
 from torchscale.analysis.stats.periods import find_period
 from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
 from torchscale.features.watch.analysis.everyday.lines import Work, slow_lines
@@ -19,8 +20,6 @@ from torchscale.util.text import ranks_label
 from torchscale.util.units import format_seconds
 from torchscale.util.words import plural
 
-_TO_DEVIATION = 1.4826
-"""From the median absolute deviation to the standard deviation of normal noise."""
 _DEVIATIONS = 6.0
 """Beyond which no noise of that width reaches a wait."""
 _NEW_ITERATOR = "__iter__"
@@ -93,8 +92,7 @@ def _rare(watched: WatchedSteps, row: int) -> _Stalls | None:
     data = watched.table.data[row]
     usual = float(np.median(data))
     beyond = data - usual
-    scatter = _TO_DEVIATION * float(np.median(np.abs(beyond)))
-    high = (beyond > _DEVIATIONS * scatter) & large(np.maximum(beyond, 0.0))
+    high = (beyond > _DEVIATIONS * scatter(beyond)) & large(np.maximum(beyond, 0.0))
     lost = float(beyond[high].sum()) / len(data)
     is_rare = 0 < high.mean() <= RARE_SHARE
     if not is_rare or lost < PAUSE_FLOOR * watched.step_seconds:

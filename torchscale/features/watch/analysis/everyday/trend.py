@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.analysis.stats.levels import line
 from torchscale.features.watch.analysis.everyday.watched import Series
 
 _BLOCKS = 12
@@ -32,7 +33,6 @@ deviation of 0.22."""
 _OFF_LINE = 0.08
 """Share of the growth by which blocks may scatter around a line. What is kept in every step makes a
 line; healthy processes that settled for a minute had 0.12 and more."""
-_QUANTILE = 1.96
 
 
 @dataclass(frozen=True)
@@ -107,37 +107,24 @@ def growth(
     least = np.minimum.reduceat(values, edges)
     middle = np.add.reduceat(seconds, edges) / sizes
     middle_step = np.add.reduceat(at, edges) / sizes
-    slopes, correlation = _slopes(middle, least)
+    by_time, by_step = line(middle, least), line(middle_step, least)
     quarters = [float(np.median(part)) for part in np.array_split(least, 4)]
-    if (
-        correlation < _CORRELATION
-        or not _goes_on(quarters)
-        or not any(_is_line(axis, least) for axis in (middle, middle_step))
-    ):
+    # neither one change of level nor a passing rise is growth
+    is_line = min(by_time.off, by_step.off) <= _OFF_LINE * float(least[-1] - least[0])
+    if by_time.correlation < _CORRELATION or not _goes_on(quarters) or not is_line:
         return None
-    # Ranks of slopes between which the median lies, by the variance of Kendall's statistic.
-    spread = _QUANTILE * np.sqrt(count * (count - 1) * (2 * count + 5) / 18)
-    low, high = (int((len(slopes) + sign * spread) / 2) for sign in (-1, 1))
-    per_second = float(np.median(slopes))
-    per_step, _ = _slopes(middle_step, least)
+    per_second = by_time.slope.value
+    fewest, most = by_time.slope.bounds
     return Trend(
-        per_step=float(np.median(per_step)),
+        per_step=by_step.slope.value,
         per_second=per_second,
-        least=float(slopes[max(0, low)]),
-        most=float(slopes[min(len(slopes) - 1, high)]),
+        least=fewest,
+        most=most,
         grown=per_second * float(middle[-1] - middle[0]),
         level=float(least[0]),
         peak=float(values[edges[-1] :].max()),
-        correlation=correlation,
+        correlation=by_time.correlation,
     )
-
-
-def _slopes(time: Series, values: Series) -> tuple[Series, float]:
-    """Slopes between all pairs at different times, in order, and Kendall's correlation."""
-    first, second = np.triu_indices(len(values), 1)
-    rise, run = values[second] - values[first], time[second] - time[first]
-    known = run > 0
-    return np.sort(rise[known] / run[known]), float(np.sign(rise).mean())
 
 
 def _goes_on(quarters: list[float]) -> bool:
@@ -145,9 +132,3 @@ def _goes_on(quarters: list[float]) -> bool:
     early, late = quarters[1] - quarters[0], quarters[3] - quarters[2]
     whole = quarters[3] - quarters[0]
     return whole > 0 and late >= _LATE_SHARE * early and late >= _LAST_SHARE * whole / 3
-
-
-def _is_line(time: Series, values: Series) -> bool:
-    """Whether a line fits: neither one change of level nor a passing rise is growth."""
-    rest = values - np.polyval(np.polyfit(time, values, 1), time)
-    return float(rest.std()) <= _OFF_LINE * float(values[-1] - values[0])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from torchscale.analysis.diagnosis.rules_ranks import IMBALANCE_FLOOR, take_turns
-from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE, medians_of_others
+from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.analysis.diagnosis.signals import MIN_COMPARED
 from torchscale.analysis.exchanges.steps import JobSteps
+from torchscale.analysis.stats.peers import medians_of_others
 from torchscale.features.watch.analysis.everyday.watched import Series, WatchedSteps
 
 

@@ -36,11 +36,11 @@ MODULE = 300
 TALL = {
     "analysis/diagnosis/signals.py": "one table of what the rules judge, with what each is",
     "analysis/exchanges/steps.py": "one table of steps and the one way from events to it",
-    "analysis/training/signals.py": "from a launch's record to that table, and into its digest",
+    "analysis/training/pooling.py": "one rule for each signal of several launches",
     "features/bisect/search.py": "what to launch next and when it ends read the same launches",
     "features/decide/tune/search.py": "comparing, probing and verifying share winner and budget",
     "features/trace/analysis/signals.py": "from a recording to that table",
-    "features/watch/analysis/verdict.py": "the rules share a job's stretches of one level",
+    "schema/launch/steps.py": "all forms of the times of steps, which share their bounds",
     "worker/trainer.py": "set-up, passes and batches share model, optimizer and meters",
     "worker/watch/collector.py": "one state machine of start, fork, flush and end",
 }

@@ -22,8 +22,8 @@ import os, sys, time
 FIRST
 import torch
 import torch.distributed as dist
-
-dist.init_process_group("gloo")
+from datetime import timedelta
+dist.init_process_group("gloo", timeout=timedelta(seconds=20))  # a restart may meet stale addresses
 torch.set_num_threads(1)
 rank, world = dist.get_rank(), dist.get_world_size()
 attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))

@@ -19,7 +19,7 @@ _WORDS = {folded(word): word for word in (ANY, HANG, *(kind.value for kind in Fi
 
 
 @dataclass(frozen=True)
-class FailOn:
+class FailingKinds:
     """What fails.
 
     Attributes:
@@ -71,20 +71,20 @@ def _of_a_step(share: str) -> str:
     return f"{share} of a step" if share else ""
 
 
-def parse_fail_on(texts: Sequence[str] | None) -> FailOn:
+def parse_fail_on(texts: Sequence[str] | None) -> FailingKinds:
     """What words of the option name: kinds of findings, ``hang``, ``any``; ``None`` without it.
 
     Raises:
         UsageError: a word is none of them, or there is none.
     """
     if texts is None:
-        return FailOn()
+        return FailingKinds()
     words = [_word(text) for text in texts]
     if not words:
         raise UsageError("--fail-on names nothing", hint=f"one of: {', '.join(_WORDS.values())}")
     is_any = ANY in words
     kinds = (kind for kind in FindingKind if is_any or kind.value in words)
-    return FailOn(frozenset(kinds), is_any or HANG in words, is_any)
+    return FailingKinds(frozenset(kinds), is_any or HANG in words, is_any)
 
 
 def _word(text: str) -> str:

@@ -6,7 +6,7 @@ from enum import Enum
 
 from torchscale.schema.base import Count, Frozen, Integer
 from torchscale.schema.launch.hang import Autopsy
-from torchscale.schema.watch.rank import RankNumber
+from torchscale.schema.watch.rank import RankNumber, WorldSize
 
 
 class FailureCause(str, Enum):
@@ -40,6 +40,7 @@ class JobFailure(Frozen):
         rank: That ended first; ``None`` for a program without ranks, and where not known.
         host: Of that process.
         attempt: Of the job.
+        world_size: Ranks of the attempt, as far as that is known.
         exit_code: Of that process; ``None`` where not known, as of one that a signal ended.
         signal: That ended it, as ``SIGKILL``; empty without one.
         error: Class of its exception; empty without one.
@@ -55,6 +56,7 @@ class JobFailure(Frozen):
     rank: RankNumber | None = None
     host: str = ""
     attempt: Count = 0
+    world_size: WorldSize = 1
     exit_code: Integer | None = None
     signal: str = ""
     error: str = ""

@@ -37,6 +37,7 @@ def test_the_end_of_an_attempt_costs_until_the_next_one_is_where_it_was() -> Non
     again = JobTime(start=2.0, steps=20.0, recomputed=6.0)
     first, last = with_losses([_attempt(0, 100.0, 120.0), _attempt(1, 125.0, 155.0, time=again)])
     assert (first.lost_seconds, last.lost_seconds) == (13.0, None)
+    assert with_losses([]) == []
 
 
 def test_time_between_runs_is_idle_and_a_run_that_never_reported_is_start_up() -> None:

@@ -36,6 +36,7 @@ def test_the_first_exception_is_the_cause_and_lost_peers_are_not() -> None:
     assert (failure.cause, failure.rank, failure.exit_code) == (FailureCause.EXCEPTION, 3, 1)
     assert failure.summary == "rank 3 raised ValueError: bad record 17 at train.py:12 (load)"
     assert (failure.error, failure.message) == ("ValueError", "bad record 17")
+    assert failure.world_size == 4
     assert failure.evidence == (
         "ranks 0 and 2 lost the connection to another rank then",
         "rank 1 was ended by SIGTERM, as torchrun ends the other ranks",

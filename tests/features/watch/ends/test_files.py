@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.features.watch.ends.left import exited, raised
-from torchscale.features.watch.ends.files import EndFiles, read_waits, remove_files
+from torchscale.features.watch.ends.files import EndFiles, forget_earlier, read_waits, remove_files
 
 STACKS = """Fatal Python error: Aborted
 
@@ -73,6 +73,16 @@ def test_a_link_that_leads_out_is_not_followed(tmp_path: Path) -> None:
     assert EndFiles(tmp_path / "job").of_attempt(0) == []
     remove_files(tmp_path / "job")
     assert (tmp_path / "elsewhere" / "raised-1.json").is_file()
+
+
+def test_what_an_earlier_run_of_this_host_left_is_forgotten(tmp_path: Path) -> None:
+    there = raised(1, 1.0, "A", "b", host="there")
+    _write(tmp_path, "raised-0.json", raised(0, 1.0, "A", "b").model_dump_json())
+    _write(tmp_path, "raised-1.json", there.model_dump_json())
+    _write(tmp_path, "crash-7.txt", json.dumps(HEADER) + "\n")
+    forget_earlier(tmp_path, "here")
+
+    assert [path.name for path in (tmp_path / "ends").iterdir()] == ["raised-1.json"]
 
 
 def test_all_is_removed_but_what_is_not_ours(tmp_path: Path) -> None:

@@ -41,10 +41,15 @@ def _watch(directory: Path, code: str) -> int | None:
     return _watched(request).report.exit_code
 
 
-@pytest.mark.parametrize(("code", "expected"), [("pass", 0), ("exit(3)", 3)])
-def test_the_exit_code_is_the_programs(tmp_path: Path, code: str, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "expected", "state"),
+    [("pass", 0, JobState.DONE), ("exit(3)", 3, JobState.FAILED)],
+    ids=["ends", "fails"],
+)
+def test_the_exit_code_is_the_programs(
+    tmp_path: Path, code: str, expected: int, state: JobState
+) -> None:
     assert _watch(tmp_path, code) == expected
-    state = JobState.FAILED if expected else JobState.DONE
     assert read_watch(tmp_path / "job").state is state
 
 

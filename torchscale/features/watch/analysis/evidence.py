@@ -88,7 +88,7 @@ class Compilation:
 
 
 @dataclass(frozen=True)
-class RankEvidence:
+class ShownByRank:
     """Of one rank.
 
     Attributes:

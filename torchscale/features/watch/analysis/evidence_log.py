@@ -14,8 +14,8 @@ from torchscale.features.watch.analysis.evidence import (
     UNKNOWN,
     Compilation,
     MemorySeries,
-    RankEvidence,
     SeenLines,
+    ShownByRank,
 )
 from torchscale.schema.watch.attempt import CheckpointCall
 from torchscale.schema.watch.rank import CompiledFrame, NamedPlace, ProgramLine
@@ -166,7 +166,7 @@ class EvidenceLog:
             )
         )
 
-    def evidence(self, saves: Sequence[CheckpointCall]) -> RankEvidence:
+    def evidence(self, saves: Sequence[CheckpointCall]) -> ShownByRank:
         """All of steps that are complete.
 
         Args:
@@ -175,7 +175,7 @@ class EvidenceLog:
         samples = self._samples.rows
         samples = samples[(samples[:, 2] >= 0) & (samples[:, 2] < len(self._places))]
         step, time, *memory = np.maximum(self._memory.rows, UNKNOWN).T
-        return RankEvidence(
+        return ShownByRank(
             SeenLines(samples[:, 0], samples[:, 2], tuple(self._places)),
             MemorySeries(step, time, *memory),
             tuple(self._compiled),

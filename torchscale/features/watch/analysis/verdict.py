@@ -19,7 +19,7 @@ from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
 from torchscale.features.watch.analysis.everyday.cause import LineSeconds
 from torchscale.features.watch.analysis.everyday.find import everyday_causes
 from torchscale.features.watch.analysis.everyday.memory import MemoryLimits
-from torchscale.features.watch.analysis.evidence import RankEvidence
+from torchscale.features.watch.analysis.evidence import ShownByRank
 from torchscale.features.watch.analysis.growing_rank import growing_rank
 from torchscale.features.watch.analysis.late_rank import late_rank
 from torchscale.features.watch.analysis.level_changes import level_changes
@@ -89,7 +89,7 @@ class JobVerdict:
 
 def judge_job(
     log: StepLog,
-    evidence: Sequence[RankEvidence] = (),
+    evidence: Sequence[ShownByRank] = (),
     *,
     on_device: bool = False,
     limits: MemoryLimits | None = None,

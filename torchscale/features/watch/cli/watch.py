@@ -20,7 +20,7 @@ from torchscale.errors import ExitCode, ProgramExit, TorchscaleError, UsageError
 from torchscale.util.text import program_name
 
 if TYPE_CHECKING:
-    from torchscale.features.watch.fail_on import FailOn
+    from torchscale.features.watch.fail_on import FailingKinds
     from torchscale.features.watch.job.run import Watched
     from torchscale.schema.watch.report import WatchReport
 
@@ -29,6 +29,22 @@ app = typer.Typer(
     invoke_without_command=True,
     subcommand_metavar="[RUN] [-- PROGRAM]",
 )
+
+_FailOnOption = Annotated[
+    list[str] | None,
+    option(
+        "--fail-on KIND[,KIND…]",
+        "Exit code 1 where the program's is 0 and one of these was found with medium or high "
+        "confidence: kinds of findings, such as straggler, hang, any.",
+    ),
+]
+_CostOption = Annotated[
+    float | None,
+    option(
+        "--cost DOLLARS",
+        "Price of a device and hour: what each part of the wall time cost, and findings.",
+    ),
+]
 
 
 @app.callback()
@@ -58,14 +74,7 @@ def watch(
             "where messages go to a terminal.",
         ),
     ] = None,
-    fail_on: Annotated[
-        list[str] | None,
-        option(
-            "--fail-on KIND[,KIND…]",
-            "Exit code 1 where the program's is 0 and one of these was found with medium or high "
-            "confidence: kinds of findings, such as straggler, hang, any.",
-        ),
-    ] = None,
+    fail_on: _FailOnOption = None,
     keep_events: Annotated[
         bool, option("--keep-events", "Keep the moments of all ranks, up to 24 MB each.")
     ] = False,
@@ -75,13 +84,7 @@ def watch(
             "--stall TIME", "Look why the job hangs after so long without a step or a collective."
         ),
     ] = "2m",
-    cost: Annotated[
-        float | None,
-        option(
-            "--cost DOLLARS",
-            "Price of a device and hour: what each part of the wall time cost, and findings.",
-        ),
-    ] = None,
+    cost: _CostOption = None,
     timing: Annotated[
         bool,
         option(
@@ -175,7 +178,7 @@ def watch(
     raise ProgramExit(program.exit_code or int(has_failed))
 
 
-def _say_why(fails: FailOn, report: WatchReport) -> None:
+def _say_why(fails: FailingKinds, report: WatchReport) -> None:
     """What of it was found, and what was not judged."""
     found = fails.found(report)
     if found:

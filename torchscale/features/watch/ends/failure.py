@@ -102,6 +102,7 @@ def find_failure(attempt: FailedAttempt) -> JobFailure | None:
             "rank": first.rank,
             "host": first.host,
             "attempt": attempt.number,
+            "world_size": max(1, attempt.world_size),
             "exit_code": _code(attempt, first),
             "signal": first.signal,
             "error": first.error,

@@ -63,6 +63,16 @@ def read_waits(directory: Path) -> list[ProcessWait]:
     return sorted(found, key=lambda wait: wait.since)
 
 
+def forget_earlier(directory: Path, host: str) -> None:
+    """Remove what processes of this host have left in runs before: a run whose command was killed
+    removes nothing, and the numbers of its attempts may come again."""
+    for path in list(_files(directory, ENDS)):
+        end = _read(directory, path, ProcessEnd) if path.suffix == ".json" else _facts(path)
+        if end is not None and end.host == host:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
 def remove_files(directory: Path) -> None:
     """Remove all of these files: files of ours alone, in folders of the job that are no links."""
     for folder in (ENDS, WAITS):
@@ -85,6 +95,14 @@ def _files(directory: Path, folder: str) -> Iterator[Path]:
     for name in names[:_MOST_FILES]:
         if name.endswith((".json", ".txt")):
             yield root / name
+
+
+def _facts(path: Path) -> ProcessEnd | None:
+    """Whose stacks a file is for."""
+    with contextlib.suppress(OSError, ValidationError):
+        facts, _, _ = read_bounded(path, _MOST_BYTES, within=path.parent).partition(b"\n")
+        return ProcessEnd.model_validate_json(facts)
+    return None
 
 
 def _crash(directory: Path, path: Path) -> ProcessEnd | None:

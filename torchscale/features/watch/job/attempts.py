@@ -11,7 +11,7 @@ import numpy as np
 
 from torchscale.analysis.exchanges.steps import JobSteps, Waited
 from torchscale.errors import StoreError
-from torchscale.features.watch.analysis.evidence import RankEvidence
+from torchscale.features.watch.analysis.evidence import ShownByRank
 from torchscale.features.watch.analysis.resume import AttemptStart, find_origin, repeated_steps
 from torchscale.features.watch.analysis.startup import StartPoints, rank_start
 from torchscale.features.watch.analysis.step_log import StepLog
@@ -90,7 +90,7 @@ class Attempt:
                 self.waits[pair] += time
 
     @property
-    def evidence(self) -> tuple[RankEvidence, ...]:
+    def evidence(self) -> tuple[ShownByRank, ...]:
         """What each rank shows beside its steps, in the order of rows."""
         return tuple(
             stream.evidence.evidence(_checkpoints(stream).saves)
@@ -138,6 +138,7 @@ class Attempt:
                 attempt=WatchedAttempt(
                     number=self.number,
                     run=run,
+                    world_size=1 if failure is None else failure.world_size,
                     began=began,
                     last_seen=until,
                     origin="no rank reported",

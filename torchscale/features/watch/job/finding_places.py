@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.features.watch.analysis.everyday.cause import LineSeconds
 from torchscale.features.watch.analysis.everyday.lines import lines_beside, lines_in, place_of
-from torchscale.features.watch.analysis.evidence import RankEvidence
+from torchscale.features.watch.analysis.evidence import ShownByRank
 from torchscale.features.watch.analysis.verdict import JobFinding
 from torchscale.features.watch.job.attempts import Attempt
 from torchscale.schema.profiles.finding import Finding, FindingKind
@@ -67,7 +67,7 @@ def _lines(item: JobFinding, attempt: Attempt, table: JobSteps) -> LineSeconds:
 
 
 def _in_slow_steps(
-    evidence: RankEvidence, slow: NDArray[np.bool_], table: JobSteps, row: int
+    evidence: ShownByRank, slow: NDArray[np.bool_], table: JobSteps, row: int
 ) -> LineSeconds:
     """As a mean over all steps."""
     seconds = np.concatenate([np.zeros(table.first), table.wall[row]])[: len(slow)]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torchscale.schema.watch.rank import MOST_RANKS
 from torchscale.util.files import leads_out, read_end
+from torchscale.worker.watch.last_call_form import FILE as LAST_CALL
 
 _FOLDER = re.compile(r"(\d{1,7})\.(\d{1,7})")
 MOMENTS = re.compile(r"(marks|calls|lengths|shares|samples|memory)-(\d{1,9})\.bin")
@@ -40,8 +41,8 @@ def claimed_folders(directory: Path) -> dict[tuple[int, int], Path]:
 
 
 def remove_moments(directory: Path) -> None:
-    """Remove the moments of all ranks: files of ours alone, in folders of the job that are no
-    links. What cannot be removed stays.
+    """Remove the moments of all ranks, and their last calls: files of ours alone, in folders of the
+    job that are no links. What cannot be removed stays.
 
     Raises:
         OSError: the file system fails.
@@ -49,7 +50,7 @@ def remove_moments(directory: Path) -> None:
     for folder in claimed_folders(directory).values():
         if folder.is_symlink() or folder.parent.is_symlink():
             continue
-        for name in filter(MOMENTS.fullmatch, names_in(folder)):
+        for name in (*filter(MOMENTS.fullmatch, names_in(folder)), LAST_CALL):
             with contextlib.suppress(IsADirectoryError, PermissionError):
                 (folder / name).unlink(missing_ok=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from torchscale.errors import StoreError, TorchscaleError, UsageError
+from torchscale.features.watch.ends.files import forget_earlier
 from torchscale.features.watch.job.attempts import Attempt
 from torchscale.features.watch.job.follow import JobFollower
 from torchscale.features.watch.job.liveness import RUNS, is_followed, this_run
@@ -93,6 +95,7 @@ def begin_run(directory: Path, now: float, *, starts_program: bool = True) -> Pa
         if starts_program:
             _check_ended(runs[-1], directory)
             records += _killed(directory, runs, records, now, notes)
+            forget_earlier(directory, socket.gethostname())
             number = _free_number(directory)
         ends = [record.attempt.last_seen for record in records]
         runs = tuple(_ended(run, ends, limit) for run, limit in _with_limits(runs, now))

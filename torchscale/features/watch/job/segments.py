@@ -12,7 +12,7 @@ _READ_BYTES = 16 << 20
 """Of each file at a time: four segments, all that a collector keeps."""
 
 
-class Segments:
+class SegmentReader:
     """The files ``name-1.bin``, ``name-2.bin`` … as one stream of bytes."""
 
     def __init__(self, folder: Path, name: str) -> None:

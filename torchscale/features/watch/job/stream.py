@@ -19,7 +19,7 @@ from torchscale.analysis.exchanges.events import (
 )
 from torchscale.errors import StoreError
 from torchscale.features.watch.analysis.evidence_log import EvidenceLog
-from torchscale.features.watch.job.segments import Lines, Segments, damaged
+from torchscale.features.watch.job.segments import Lines, SegmentReader, damaged
 from torchscale.schema.watch.attempt import RankCheckpoints
 from torchscale.schema.watch.rank import (
     CompiledFrame,
@@ -95,9 +95,15 @@ class RankStream:
     def __init__(self, folder: Path, names: Names) -> None:
         self._folder, self._names = folder, names
         self._root = folder.parent.parent
-        self._marks, self._calls = Segments(folder, "marks"), Segments(folder, "calls")
-        self._lengths, self._shares = Segments(folder, "lengths"), Segments(folder, "shares")
-        self._samples, self._memory = Segments(folder, "samples"), Segments(folder, "memory")
+        self._marks, self._calls = SegmentReader(folder, "marks"), SegmentReader(folder, "calls")
+        self._lengths, self._shares = (
+            SegmentReader(folder, "lengths"),
+            SegmentReader(folder, "shares"),
+        )
+        self._samples, self._memory = (
+            SegmentReader(folder, "samples"),
+            SegmentReader(folder, "memory"),
+        )
         self._named, self._compiled = Lines(folder, "names.jsonl"), Lines(folder, "compiles.jsonl")
         self.evidence = EvidenceLog()
         self.first_call_ns: int | None = None

@@ -15,8 +15,8 @@ from torchscale.features.watch.analysis.evidence import (
     UNKNOWN,
     Compilation,
     MemorySeries,
-    RankEvidence,
     SeenLines,
+    ShownByRank,
 )
 from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.schema.watch.attempt import CheckpointCall
@@ -136,10 +136,10 @@ class Job:
         compilations: Mapping[int, Sequence[Compilation]] | None = None,
         saves: Mapping[int, Sequence[CheckpointCall]] | None = None,
         memory: Mapping[int, MemorySeries] | None = None,
-    ) -> tuple[RankEvidence, ...]:
+    ) -> tuple[ShownByRank, ...]:
         table = self.table()
         return tuple(
-            RankEvidence(
+            ShownByRank(
                 self._lines(table, row),
                 (memory or {}).get(row, NO_MEMORY),
                 tuple((compilations or {}).get(row, ())),

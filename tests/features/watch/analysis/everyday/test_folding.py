@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.features.watch.analysis.everyday.made import MS, Job
-from torchscale.features.watch.analysis.everyday.cause import Cause
+from torchscale.features.watch.analysis.everyday.cause import EverydayCause
 from torchscale.features.watch.analysis.everyday.checkpoints import find_checkpoints
 from torchscale.features.watch.analysis.everyday.folding import fold
 from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
@@ -32,7 +32,7 @@ def finding(
 
 def folded(
     job: Job, kind: FindingKind, cost: float, rank: int | None = None
-) -> tuple[list[Cause], list[Finding]]:
+) -> tuple[list[EverydayCause], list[Finding]]:
     watched = job.watched()
     causes = find_checkpoints(watched)
     return fold(causes, [finding(kind, watched, cost, rank)], watched)
@@ -106,8 +106,8 @@ def test_an_evaluation_explains_the_checkpoint_in_it() -> None:
     watched = job.watched()
     whole = job.parts["evaluating"].max(axis=0)[10:]
     causes = [
-        Cause(finding(K.EVALUATIONS, watched, float(whole.mean()), 0), whole),
-        Cause(finding(K.CHECKPOINTS, watched, float(whole.mean()) / 5, 0), whole / 5),
+        EverydayCause(finding(K.EVALUATIONS, watched, float(whole.mean()), 0), whole),
+        EverydayCause(finding(K.CHECKPOINTS, watched, float(whole.mean()) / 5, 0), whole / 5),
     ]
     left, _ = fold(causes, [], watched)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.features.watch.analysis.everyday.made import Job, line
-from torchscale.features.watch.analysis.everyday.cause import Cause
+from torchscale.features.watch.analysis.everyday.cause import EverydayCause
 from torchscale.features.watch.analysis.everyday.pauses import find_pauses
 from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
 from torchscale.schema.profiles.finding import FindingKind
@@ -14,7 +14,7 @@ from torchscale.schema.profiles.finding import FindingKind
 LOG = line("train.py:40 log_metrics", "add_scalar")
 
 
-def pauses(watched: WatchedSteps) -> list[Cause]:
+def pauses(watched: WatchedSteps) -> list[EverydayCause]:
     return find_pauses(watched, np.zeros(len(watched.table)))
 
 

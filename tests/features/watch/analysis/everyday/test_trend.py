@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from tests.features.watch.analysis.everyday.made import memory
-from torchscale.features.watch.analysis.everyday.trend import Trend, growth
+from torchscale.features.watch.analysis.everyday.trend import MemoryTrend, growth
 
 MIB = 1 << 20
 TIME = np.linspace(0, 1, 1_200)
 BASE = 500 * MIB
 
 
-def trend_of(values: np.ndarray, *, seconds: float = 600.0, seed: int = 0) -> Trend | None:
+def trend_of(values: np.ndarray, *, seconds: float = 600.0, seed: int = 0) -> MemoryTrend | None:
     noise = np.random.default_rng(seed).normal(0, 4 * MIB, len(values))
     readings = memory(values + noise, seconds=seconds)
     return growth(readings.time_ns, readings.step, readings.resident.astype(float))

@@ -14,7 +14,7 @@ LineSeconds = tuple[tuple[ProgramLine, float], ...]
 
 
 @dataclass(frozen=True)
-class Cause:
+class EverydayCause:
     """A finding and the steps in which it is.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchscale.analysis.exchanges.steps import Matrix
-from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
+from torchscale.features.watch.analysis.everyday.cause import EverydayCause, finding_of
 from torchscale.features.watch.analysis.everyday.interruptions import (
     Interruptions,
     find_interruptions,
@@ -21,7 +21,7 @@ _IN_BACKGROUND = "async"
 """In the name of a call that returns before the checkpoint is complete."""
 
 
-def find_checkpoints(watched: WatchedSteps) -> list[Cause]:
+def find_checkpoints(watched: WatchedSteps) -> list[EverydayCause]:
     """Checkpoints that cost the job something: none where they are written in the background."""
     found = find_interruptions(watched, _held_up(watched))
     if found is None:
@@ -47,7 +47,7 @@ def find_checkpoints(watched: WatchedSteps) -> list[Cause]:
         evidence=evidence,
         advice=_advice(saves),
     )
-    return [Cause(finding, found.by_column, lines)]
+    return [EverydayCause(finding, found.by_column, lines)]
 
 
 def _held_up(watched: WatchedSteps) -> Matrix:

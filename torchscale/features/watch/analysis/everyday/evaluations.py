@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
+from torchscale.features.watch.analysis.everyday.cause import EverydayCause, finding_of
 from torchscale.features.watch.analysis.everyday.interruptions import find_interruptions
 from torchscale.features.watch.analysis.everyday.lines import slow_lines
 from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
@@ -10,7 +10,7 @@ from torchscale.schema.profiles.finding import Confidence, FindingKind
 from torchscale.util.units import format_seconds
 
 
-def find_evaluations(watched: WatchedSteps) -> list[Cause]:
+def find_evaluations(watched: WatchedSteps) -> list[EverydayCause]:
     """Evaluations, from ``model.eval()`` to ``model.train()``; on one rank the others wait."""
     found = find_interruptions(watched, watched.table.evaluating)
     if found is None:
@@ -40,4 +40,4 @@ def find_evaluations(watched: WatchedSteps) -> list[Cause]:
         evidence=evidence,
         advice=advice,
     )
-    return [Cause(finding, found.by_column, lines)]
+    return [EverydayCause(finding, found.by_column, lines)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from torchscale.features.watch.analysis.everyday.cause import Cause
+from torchscale.features.watch.analysis.everyday.cause import EverydayCause
 from torchscale.features.watch.analysis.everyday.checkpoints import find_checkpoints
 from torchscale.features.watch.analysis.everyday.evaluations import find_evaluations
 from torchscale.features.watch.analysis.everyday.folding import fold
@@ -16,19 +16,19 @@ from torchscale.features.watch.analysis.everyday.memory import MemoryLimits, fin
 from torchscale.features.watch.analysis.everyday.pauses import find_pauses
 from torchscale.features.watch.analysis.everyday.recompilation import find_recompilations
 from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
-from torchscale.features.watch.analysis.evidence import RankEvidence
+from torchscale.features.watch.analysis.evidence import ShownByRank
 from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.schema.profiles.finding import Finding
 
 
 def everyday_causes(
     log: StepLog,
-    evidence: Sequence[RankEvidence] = (),
+    evidence: Sequence[ShownByRank] = (),
     findings: Sequence[Finding] = (),
     *,
     on_device: bool = False,
     limits: MemoryLimits | None = None,
-) -> tuple[list[Cause], list[Finding]]:
+) -> tuple[list[EverydayCause], list[Finding]]:
     """Everyday causes, the costliest first, and which of the rules' findings they do not explain.
 
     Args:

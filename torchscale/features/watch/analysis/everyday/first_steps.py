@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
-from torchscale.features.watch.analysis.evidence import RankEvidence
+from torchscale.features.watch.analysis.evidence import ShownByRank
 from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
@@ -17,7 +17,7 @@ first steps, in seconds."""
 
 
 def find_slow_first_steps(
-    log: StepLog, evidence: tuple[RankEvidence, ...], first: int
+    log: StepLog, evidence: tuple[ShownByRank, ...], first: int
 ) -> Finding | None:
     """What the first steps take beyond the later ones; it comes once, and has no share of a step.
 
@@ -59,7 +59,7 @@ def find_slow_first_steps(
     )
 
 
-def _compiled(evidence: tuple[RankEvidence, ...], steps: range) -> float:
+def _compiled(evidence: tuple[ShownByRank, ...], steps: range) -> float:
     """How long the rank compiled that did so longest."""
     times = [
         sum(one.seconds for one in rank.compilations if one.step in steps) for rank in evidence

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torchscale.analysis.diagnosis.shared import COST_FLOOR, EXPLAINED_SHARE
-from torchscale.features.watch.analysis.everyday.cause import Cause
+from torchscale.features.watch.analysis.everyday.cause import EverydayCause
 from torchscale.features.watch.analysis.everyday.turns import are_late_in_turn
 from torchscale.features.watch.analysis.everyday.watched import Series, WatchedSteps
 from torchscale.schema.profiles.finding import Finding, FindingKind
@@ -61,8 +61,8 @@ class _Told:
 
 
 def fold(
-    causes: Sequence[Cause], findings: Sequence[Finding], watched: WatchedSteps
-) -> tuple[list[Cause], list[Finding]]:
+    causes: Sequence[EverydayCause], findings: Sequence[Finding], watched: WatchedSteps
+) -> tuple[list[EverydayCause], list[Finding]]:
     """The causes and findings that no other one explains; what was explained is a line of evidence
     of its cause. Ranks that take no turns by their own time are not told to.
 

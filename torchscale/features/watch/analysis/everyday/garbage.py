@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
+from torchscale.features.watch.analysis.everyday.cause import EverydayCause, finding_of
 from torchscale.features.watch.analysis.everyday.interruptions import (
     Interruptions,
     find_interruptions,
 )
-from torchscale.features.watch.analysis.everyday.lines import Work, slow_lines
+from torchscale.features.watch.analysis.everyday.lines import SlowWork, slow_lines
 from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
 from torchscale.schema.profiles.finding import Confidence, FindingKind
 from torchscale.util.units import format_seconds
 
 
-def find_collections(watched: WatchedSteps) -> list[Cause]:
+def find_collections(watched: WatchedSteps) -> list[EverydayCause]:
     """Python's garbage collector, which stops a rank, and with it all that wait for the rank."""
     found = find_interruptions(watched, watched.table.collection)
     if found is None:
@@ -31,10 +31,10 @@ def find_collections(watched: WatchedSteps) -> list[Cause]:
         evidence=_evidence(watched, found, work),
         advice=_advice(found),
     )
-    return [Cause(finding, found.by_column, lines)]
+    return [EverydayCause(finding, found.by_column, lines)]
 
 
-def _evidence(watched: WatchedSteps, found: Interruptions, work: Work | None) -> list[str]:
+def _evidence(watched: WatchedSteps, found: Interruptions, work: SlowWork | None) -> list[str]:
     evidence = [found.times]
     if work is not None:
         evidence.append(f"mostly at {work.place}")

@@ -13,7 +13,7 @@ import numpy as np
 from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.features.watch.analysis.everyday.cause import LineSeconds
 from torchscale.features.watch.analysis.everyday.watched import Marks, Series, WatchedSteps
-from torchscale.features.watch.analysis.evidence import RankEvidence
+from torchscale.features.watch.analysis.evidence import ShownByRank
 from torchscale.schema.watch.rank import ProgramLine
 
 K = TypeVar("K", bound=Hashable)
@@ -68,7 +68,7 @@ _WAITS = frozenset(
 
 
 @dataclass(frozen=True)
-class Work:
+class SlowWork:
     """A function of the program in which slow steps are longer.
 
     Attributes:
@@ -103,7 +103,7 @@ def place_of(line: ProgramLine) -> str:
 
 
 def lines_in(
-    evidence: RankEvidence, slow: Marks, typical: Marks, seconds: Series
+    evidence: ShownByRank, slow: Marks, typical: Marks, seconds: Series
 ) -> list[tuple[ProgramLine, float]]:
     """Lines with the seconds that a slow step is longer there than a typical one, the longest
     first. Those within what chance makes of samples are left out.
@@ -116,7 +116,7 @@ def lines_in(
     return _Samples(evidence, slow, typical, seconds).longer(lambda line: line)
 
 
-def work_in(evidence: RankEvidence, slow: Marks, typical: Marks, seconds: Series) -> Work | None:
+def work_in(evidence: ShownByRank, slow: Marks, typical: Marks, seconds: Series) -> SlowWork | None:
     """The function in which slow steps are longer by more than half of what they are longer; the
     arguments are those of :func:`lines_in`."""
     samples = _Samples(evidence, slow, typical, seconds)
@@ -129,11 +129,11 @@ def work_in(evidence: RankEvidence, slow: Marks, typical: Marks, seconds: Series
         {line: count for line, count in samples.counts.items() if _function(line) == function}
     )
     line = inside.most_common(1)[0][0]
-    return Work(line, min(more, excess), min(1.0, more / excess))
+    return SlowWork(line, min(more, excess), min(1.0, more / excess))
 
 
 def lines_beside(
-    mine: RankEvidence, others: Sequence[RankEvidence], chosen: Marks, step_seconds: float
+    mine: ShownByRank, others: Sequence[ShownByRank], chosen: Marks, step_seconds: float
 ) -> list[tuple[ProgramLine, float]]:
     """Lines with the seconds a step that a rank is longer there than the others (their median), the
     longest first.
@@ -170,9 +170,7 @@ class _Samples:
         length, usual: Mean seconds of a slow step, and of a typical one.
     """
 
-    def __init__(
-        self, evidence: RankEvidence, slow: Marks, typical: Marks, seconds: Series
-    ) -> None:
+    def __init__(self, evidence: ShownByRank, slow: Marks, typical: Marks, seconds: Series) -> None:
         self.counts = evidence.lines.counts(slow)
         self._others = evidence.lines.counts(typical)
         self.length = float(seconds[slow].mean()) if slow.any() else 0.0
@@ -210,7 +208,7 @@ def _deviation(count: int, total: int) -> float:
 
 def slow_lines(
     watched: WatchedSteps, row: int, steps: Sequence[int], excess: float
-) -> tuple[LineSeconds, Work | None]:
+) -> tuple[LineSeconds, SlowWork | None]:
     """Where a rank is in its slow steps: lines, each with its mean over all steps, and the function
     that explains them.
 

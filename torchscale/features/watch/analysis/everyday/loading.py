@@ -12,8 +12,8 @@ from torchscale.analysis.diagnosis.shared import COST_FLOOR, EXPLAINED_SHARE
 from torchscale.analysis.diagnosis.step_windows import RARE_SHARE
 from torchscale.analysis.stats.levels import scatter
 from torchscale.analysis.stats.periods import find_period
-from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
-from torchscale.features.watch.analysis.everyday.lines import Work, slow_lines
+from torchscale.features.watch.analysis.everyday.cause import EverydayCause, finding_of
+from torchscale.features.watch.analysis.everyday.lines import SlowWork, slow_lines
 from torchscale.features.watch.analysis.everyday.watched import Marks, Series, WatchedSteps, large
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.text import ranks_label
@@ -45,7 +45,7 @@ class _Stalls:
     period: int | None
 
 
-def find_stalls(watched: WatchedSteps) -> list[Cause]:
+def find_stalls(watched: WatchedSteps) -> list[EverydayCause]:
     """Stalls of the loader on the ranks that lose most by them. A wait for data is one, however rare:
     the time lies in no other column."""
     stalls = [
@@ -74,7 +74,7 @@ def find_stalls(watched: WatchedSteps) -> list[Cause]:
     finding = _finding(watched, stalls[most], rows, cost, work)
     if not is_certain:
         finding = finding.model_copy(update={"confidence": Confidence.LOW})
-    return [Cause(finding, by_column, lines)]
+    return [EverydayCause(finding, by_column, lines)]
 
 
 def _periodic(watched: WatchedSteps, row: int) -> _Stalls | None:
@@ -107,7 +107,7 @@ def _waited(watched: WatchedSteps, stalls: _Stalls) -> Series:
 
 
 def _finding(
-    watched: WatchedSteps, stalls: _Stalls, rows: list[int], cost: float, work: Work | None
+    watched: WatchedSteps, stalls: _Stalls, rows: list[int], cost: float, work: SlowWork | None
 ) -> Finding:
     count = int(stalls.high.sum())
     each = format_seconds(stalls.excess)
@@ -149,7 +149,7 @@ def _ranks(watched: WatchedSteps, rows: list[int]) -> list[int]:
     return [watched.ranks[row] for row in rows]
 
 
-def _advice(stalls: _Stalls, work: Work | None) -> str:
+def _advice(stalls: _Stalls, work: SlowWork | None) -> str:
     if work is not None and work.line.called == _NEW_ITERATOR:
         return (
             "the loader starts anew there: keep its workers (persistent_workers=True), and make it "

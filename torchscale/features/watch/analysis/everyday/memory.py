@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
-from torchscale.features.watch.analysis.everyday.trend import BESIDE_OTHERS, Trend, growth
+from torchscale.features.watch.analysis.everyday.cause import EverydayCause, finding_of
+from torchscale.features.watch.analysis.everyday.trend import BESIDE_OTHERS, MemoryTrend, growth
 from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
 from torchscale.features.watch.analysis.evidence import UNKNOWN, MemorySeries
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
@@ -50,10 +50,12 @@ class _Growing:
     """A row whose memory grows."""
 
     row: int
-    trend: Trend
+    trend: MemoryTrend
 
 
-def find_memory_growth(watched: WatchedSteps, limits: MemoryLimits | None = None) -> list[Cause]:
+def find_memory_growth(
+    watched: WatchedSteps, limits: MemoryLimits | None = None
+) -> list[EverydayCause]:
     """Memory of ranks that grows from step to step, to the end of what was seen."""
     limits = limits or MemoryLimits()
     series = [rank.memory for rank in watched.evidence]
@@ -70,7 +72,7 @@ def find_memory_growth(watched: WatchedSteps, limits: MemoryLimits | None = None
     if host:
         found.append(_finding(watched, host, "host", _host_limit(watched, host, limits)))
     nothing = np.zeros(len(watched.table))
-    return [Cause(one, nothing) for one in found]
+    return [EverydayCause(one, nothing) for one in found]
 
 
 def _growing(
@@ -218,7 +220,7 @@ def _who(watched: WatchedSteps, rows: Sequence[int]) -> str:
     return ranks_label([watched.ranks[row] for row in rows])
 
 
-def _full_at(trend: Trend, limit: tuple[float, str] | None) -> list[str]:
+def _full_at(trend: MemoryTrend, limit: tuple[float, str] | None) -> list[str]:
     """When memory is full at this rate, where that is not much longer than the growth was seen."""
     if limit is None:
         return []

@@ -11,9 +11,9 @@ import numpy as np
 from torchscale.analysis.diagnosis.rules_pauses import CERTAIN_PAUSES, MIN_PAUSES, PAUSE_FLOOR
 from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.analysis.stats.periods import event_period
-from torchscale.features.watch.analysis.everyday.cause import Cause, LineSeconds, finding_of
+from torchscale.features.watch.analysis.everyday.cause import EverydayCause, LineSeconds, finding_of
 from torchscale.features.watch.analysis.everyday.interruptions import begins
-from torchscale.features.watch.analysis.everyday.lines import Work, slow_lines
+from torchscale.features.watch.analysis.everyday.lines import SlowWork, slow_lines
 from torchscale.features.watch.analysis.everyday.watched import Series, WatchedSteps
 from torchscale.features.watch.analysis.step_log import LongStep
 from torchscale.schema.profiles.finding import Confidence, FindingKind
@@ -33,7 +33,7 @@ class _Pauses:
     steps: tuple[int, ...]
     excess: Series
     lines: LineSeconds
-    work: Work
+    work: SlowWork
 
     @property
     def each(self) -> float:
@@ -44,7 +44,7 @@ class _Pauses:
         return self.work.line.file, self.work.line.function
 
 
-def find_pauses(watched: WatchedSteps, known: Series) -> list[Cause]:
+def find_pauses(watched: WatchedSteps, known: Series) -> list[EverydayCause]:
     """Long steps that a function of the program explains, by function.
 
     Args:
@@ -90,7 +90,7 @@ def _unexplained(watched: WatchedSteps, row: int, known: Series) -> list[LongSte
     return [item for item in left if item.excess >= _LARGE * longest]
 
 
-def _cause(watched: WatchedSteps, group: Sequence[_Pauses]) -> Cause | None:
+def _cause(watched: WatchedSteps, group: Sequence[_Pauses]) -> EverydayCause | None:
     """Pauses of one or several ranks in the same function."""
     by_column = np.max(
         [watched.spread(np.array(one.steps, np.int64), one.excess) for one in group], axis=0
@@ -118,7 +118,7 @@ def _cause(watched: WatchedSteps, group: Sequence[_Pauses]) -> Cause | None:
         ],
         advice=f"look at {most.work.place}: do it less often, or in the background",
     )
-    return Cause(finding, np.asarray(by_column), most.lines)
+    return EverydayCause(finding, np.asarray(by_column), most.lines)
 
 
 def _kind(watched: WatchedSteps, rows: Sequence[int], period: int | None) -> FindingKind:

@@ -11,7 +11,7 @@ import numpy as np
 from torchscale.analysis.diagnosis.shared import COST_FLOOR
 from torchscale.analysis.stats.intervals import IntervalSet
 from torchscale.analysis.stats.periods import event_period
-from torchscale.features.watch.analysis.everyday.cause import Cause, finding_of
+from torchscale.features.watch.analysis.everyday.cause import EverydayCause, finding_of
 from torchscale.features.watch.analysis.everyday.compile_reasons import advice_on, short_reason
 from torchscale.features.watch.analysis.everyday.interruptions import begins
 from torchscale.features.watch.analysis.everyday.watched import Series, WatchedSteps
@@ -45,7 +45,7 @@ class _Compiled:
         return self.it.function, self.it.file, self.it.line
 
 
-def find_recompilations(watched: WatchedSteps) -> list[Cause]:
+def find_recompilations(watched: WatchedSteps) -> list[EverydayCause]:
     """What torch.compile compiled after the first steps; what it compiles in them is start-up."""
     last = watched.first + watched.steps
     compiled = [
@@ -76,7 +76,7 @@ def find_recompilations(watched: WatchedSteps) -> list[Cause]:
     )
     line = _line(function, len(most))
     mine = sum(one.it.seconds for one in most if one.row == most[0].row) / watched.steps
-    return [Cause(finding, _by_column(watched, compiled), ((line, mine),))]
+    return [EverydayCause(finding, _by_column(watched, compiled), ((line, mine),))]
 
 
 def _function_with_most(compiled: Sequence[_Compiled]) -> tuple[list[_Compiled], Compilation]:

@@ -36,7 +36,7 @@ line; healthy processes that settled for a minute had 0.12 and more."""
 
 
 @dataclass(frozen=True)
-class Trend:
+class MemoryTrend:
     """Memory that grows.
 
     Attributes:
@@ -84,7 +84,7 @@ def growth(
     steps: NDArray[np.int64],
     values: Series,
     demands: Demands = BY_ITSELF,
-) -> Trend | None:
+) -> MemoryTrend | None:
     """The trend of readings that grow to their end; ``None`` where they do not, or are too few.
 
     Args:
@@ -115,7 +115,7 @@ def growth(
         return None
     per_second = by_time.slope.value
     fewest, most = by_time.slope.bounds
-    return Trend(
+    return MemoryTrend(
         per_step=by_step.slope.value,
         per_second=per_second,
         least=fewest,

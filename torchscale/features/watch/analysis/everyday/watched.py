@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.analysis.exchanges.steps import JobSteps
-from torchscale.features.watch.analysis.evidence import RankEvidence
+from torchscale.features.watch.analysis.evidence import ShownByRank
 from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.util.text import ranks_label
 
@@ -39,7 +39,7 @@ class WatchedSteps:
 
     log: StepLog
     table: JobSteps
-    evidence: tuple[RankEvidence, ...] = ()
+    evidence: tuple[ShownByRank, ...] = ()
     on_device: bool = False
 
     @property

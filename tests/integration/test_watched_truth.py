@@ -123,8 +123,8 @@ def _pdf_text(path: Path) -> str:
 
 def _flat(text: str) -> str:
     """Without marks, and in one line."""
-    plain = re.sub(r'<span class="mark"[^>]*>.</span>', "", text)
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>|\\|\*", "", plain)))
+    plain = re.sub(r'<span class="mark"[^>]*>.</span>|\\|\*', "", text)
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<(?!module>)[^>]*>", "", plain)))
 
 
 def test_its_state_is_one(shown: Shown) -> None:
@@ -133,7 +133,12 @@ def test_its_state_is_one(shown: Shown) -> None:
     assert f" {state.value} " in _flat(shown.texts["runs"])
     for name in ("html", "pdf", "md", "terminal"):
         assert re.search(rf"Ended\? {state.value}\b", _flat(shown.texts[name])), name
-    assert ('type="crashed"' in shown.texts["junit"]) is (state is JobState.FAILED)
+    assert ("<error " in shown.texts["junit"]) is (state is JobState.FAILED)
+    failure = shown.report.failure
+    assert (failure is not None) is (state is JobState.FAILED)
+    if failure is not None:
+        for name in ("watch", "html", "pdf", "md", "terminal", "runs"):
+            assert failure.summary in _flat(shown.texts[name]), name
 
 
 def test_its_speed_is_one(shown: Shown) -> None:

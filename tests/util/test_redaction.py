@@ -5,10 +5,10 @@ import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from tests.factories import cells, experiment, experiment_file, launch_record
 from torchscale.schema.launch.failure import FailureKind, RankFailure
@@ -626,6 +626,53 @@ def test_a_line_without_end_takes_no_time_without_end(text: str) -> None:
 def test_the_host_of_a_webhook_stays() -> None:
     shown = redact_text(f"https://acme.webhook.office.com/hook/{SECRET}", ())
     assert shown == f"https://acme.webhook.office.com/{REDACTED}"
+
+
+class _Node(BaseModel):
+    size: float
+    next: _Node | None = None
+
+
+class _Named(_Node):
+    name: str = ""
+
+
+class _Open(_Node):
+    model_config = ConfigDict(extra="allow")
+
+
+Number = Annotated[float, Field(ge=0)]
+TEXT_TYPES = (
+    *(str, str | None, float | str, Any, object, Path, State, list[str], dict[str, float]),
+    *(tuple[str, ...], tuple[float, tuple[int, str]], Annotated[str | None, Field()]),
+    *(_Named, tuple[_Node | _Named, ...], _Open | None),
+)
+NUMBER_TYPES = (
+    *(int, bool, float | None, Number, Number | None, Annotated[int | None, Field(ge=0)]),
+    *(tuple[float, ...], tuple[tuple[Number | None, ...], ...] | None, tuple[int, float]),
+    *(_Node, _Node | None, tuple[_Node, ...]),
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_text"),
+    [*((kind, True) for kind in TEXT_TYPES), *((kind, False) for kind in NUMBER_TYPES)],
+)
+def test_only_fields_of_numbers_are_not_looked_at(kind: Any, is_text: bool) -> None:
+    model = create_model("_Made", part=(kind, ...))
+    assert redaction._text_fields(model).names == ("part",) * is_text
+
+
+def test_a_field_that_the_model_does_not_know_is_looked_at() -> None:
+    note_secrets({"MY_TOKEN": SECRET})
+    shown = redact_model(_Open.model_validate({"size": 1, "said": SECRET}))
+    assert json.loads(shown.model_dump_json())["said"] == REDACTED
+
+
+def test_a_text_under_the_name_of_a_secret_is_hidden_in_a_model_too() -> None:
+    model = create_model("_Made", db_password=(str | None, None), count=(int, 3))
+    shown = redact_model(model.model_validate({"db_password": "abcd"}))
+    assert json.loads(shown.model_dump_json()) == {"db_password": REDACTED, "count": 3}
 
 
 class _Place(BaseModel):

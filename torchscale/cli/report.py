@@ -24,6 +24,7 @@ from torchscale.cli.rendering import (
 )
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import UsageError
+from torchscale.util.gc import gc_paused
 
 app = typer.Typer(
     cls=DefaultCommandGroup, invoke_without_command=True, subcommand_metavar="[SOURCE | COMMAND]"
@@ -183,6 +184,7 @@ def serve(
     )
 
 
+@gc_paused()
 def _write_reports(source: Path | None, options: _ReportOptions) -> None:
     from torchscale.read.report import read_report  # noqa: PLC0415 - `--help` does not need it
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -146,9 +146,11 @@ class ColumnOf(Generic[T]):
             identifies=self.identifies,
         )
 
-    def of(self, row: T) -> TableValue:
-        """Its value of a row; – where it was not measured."""
-        value = self.value(row)
+    def of(self, rows: Iterable[T]) -> Iterator[TableValue]:
+        """Its value of each row; – where it was not measured."""
+        return map(self._shown, map(self.value, rows))
+
+    def _shown(self, value: TableValue | float | str | None) -> TableValue:
         if isinstance(value, TableValue):
             return value
         if isinstance(value, str):
@@ -173,12 +175,13 @@ def table_of(
     """A table with a line for each of ``rows``, which begins with ``identity``."""
     shown = [column for column in columns if column.shown]
     first, values = identity or ((), [()] * len(rows))
+    # Column by column: a report of thousands of cells has hundreds of thousands of values.
+    further = (
+        zip(*(column.of(rows) for column in shown), strict=True) if shown else [()] * len(rows)
+    )
     return Table(
         caption,
         (*first, *(column.column for column in shown)),
-        tuple(
-            (*begin, *(column.of(row) for column in shown))
-            for begin, row in zip(values, rows, strict=True)
-        ),
+        tuple((*begin, *row) for begin, row in zip(values, further, strict=True)),
         searchable,
     )

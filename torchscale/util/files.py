@@ -198,7 +198,9 @@ def read_bounded(path: Path, limit: int, *, within: Path | None = None) -> bytes
     descriptor = open_regular(path, within)
     with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
-        content = b"" if size > limit else file.read(limit + 1)  # it may grow meanwhile
+        content = b"" if size > limit else file.read(size + 1)  # room for the limit takes longer
+        if len(content) > size:  # it grows, or is of a kind that has no size
+            content += file.read(limit + 1 - len(content))
     if max(size, len(content)) > limit:
         bound = f"{limit >> 20} MiB"
         if limit < 1 << 20:

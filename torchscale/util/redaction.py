@@ -13,10 +13,12 @@ import contextlib
 import functools
 import itertools
 import json
+import operator
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+import types
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin
 from urllib.parse import quote
 
 from torchscale.util.secret_arguments import redact_command
@@ -188,13 +190,19 @@ def redact_model(model: M) -> M:
     return model
 
 
+_WITHOUT_TEXT = (int, float, bool, type(None))
+
+
 def _texts_in(values: Collection[object]) -> Iterator[str]:
-    """All texts and keys of mappings within ``values``. Records have many parts of one kind and many
-    numbers: values of one type are looked at together."""
-    by_kind: dict[type[Any], list[Any]] = collections.defaultdict(list)
+    """All texts and keys of mappings within ``values``, and names of fields that are those of
+    secrets. Records have many parts of one kind and many numbers: values of one type are looked at
+    together, and fields of numbers not at all."""
+    by_kind: dict[Any, list[Any]] = collections.defaultdict(list)
     for value in values:
         by_kind[type(value)].append(value)
     for kind, members in by_kind.items():
+        if kind in _WITHOUT_TEXT:
+            continue
         if issubclass(kind, (str, os.PathLike)):
             yield from set(map(str, members))
         elif issubclass(kind, Mapping):
@@ -202,8 +210,54 @@ def _texts_in(values: Collection[object]) -> Iterator[str]:
         elif issubclass(kind, (tuple, list, set, frozenset)):
             yield from _texts_in(list(itertools.chain.from_iterable(members)))
         elif hasattr(kind, "model_fields"):
-            extra = (one.__pydantic_extra__ for one in members)
-            yield from _texts_in([*map(vars, members), *extra])
+            fields = _text_fields(kind)
+            yield from fields.of_secrets
+            if fields.names:
+                read = operator.attrgetter(*fields.names)
+                parts = map(read, members)
+                several = len(fields.names) > 1
+                yield from _texts_in(
+                    [*itertools.chain.from_iterable(parts)] if several else [*parts]
+                )
+
+
+class _TextFields(NamedTuple):
+    """Fields of a model whose type allows a text, and those of them with names of secrets."""
+
+    names: tuple[str, ...]
+    of_secrets: tuple[str, ...]
+
+
+@functools.cache
+def _text_fields(model: type[BaseModel]) -> _TextFields:
+    fields = model.model_fields.items()
+    names = [name for name, field in fields if _may_hold_text(field.annotation, {model})]
+    further = ["__pydantic_extra__"] * _has_more(model)
+    return _TextFields((*names, *further), tuple(filter(is_secret_name, names)))
+
+
+def _has_more(model: type[BaseModel]) -> bool:
+    """Whether it keeps fields that it does not know."""
+    return model.model_config.get("extra") == "allow"
+
+
+def _may_hold_text(annotation: object, within: Set[object]) -> bool:
+    """Whether a value of this type may be a text or hold one. Numbers do not, nor do tuples,
+    alternatives and models of numbers; ``within`` are models that it is a part of."""
+    if annotation in (*_WITHOUT_TEXT, ...):
+        return False
+    parts = get_args(annotation)
+    if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
+        inside = within | {annotation}
+        fields = () if annotation in within else annotation.model_fields.values()
+        return _has_more(annotation) or any(
+            _may_hold_text(one.annotation, inside) for one in fields
+        )
+    if get_origin(annotation) is Annotated:
+        parts = parts[:1]
+    elif get_origin(annotation) not in (tuple, Union, types.UnionType):
+        return True
+    return not parts or any(_may_hold_text(part, within) for part in parts)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -53,8 +53,9 @@ def diagnose(signals: Signals) -> Diagnosis:
     first."""
     findings: list[Finding] = []
     abstentions: list[Abstention] = []
+    is_alone = signals.is_alone
     for rule in _RULES:
-        if rule.lacks_others(signals):
+        if is_alone and rule.lacks_others(signals):
             abstentions.append(_abstention(rule.kind, f"one of {signals.job_ranks} ranks is here"))
         if not rule.applies_to(signals):
             continue

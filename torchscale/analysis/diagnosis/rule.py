@@ -85,7 +85,7 @@ class DiagnosisRule:
 
     def applies_to(self, signals: Signals) -> bool:
         """Whether the rule is about such signals."""
-        return all(holds(signals) for holds in self.where)
+        return not self.where or all(holds(signals) for holds in self.where)
 
     def lacks_others(self, signals: Signals) -> bool:
         """Whether the rule is about several ranks, of which one is here."""
@@ -94,13 +94,12 @@ class DiagnosisRule:
 
     def judge(self, signals: Signals, earlier: Earlier) -> Judgement:
         """What the rule says of signals that it applies to, given the findings before."""
-        values = [need.read(signals, earlier) for need in self.needs]
-        further = [need.read(signals, earlier) for need in self.also]
-        asked = zip((*self.needs, *self.also), (*values, *further), strict=True)
-        missing = [need.what for need, value in asked if value is None]
+        asked = self.needs + self.also
+        values = [need.read(signals, earlier) for need in asked]
+        missing = [need.what for need, value in zip(asked, values, strict=True) if value is None]
         if missing:
             return f"not measured: {', '.join(missing)}"
-        return self.function(signals, *values)
+        return self.function(signals, *values[: len(self.needs)])
 
 
 @overload

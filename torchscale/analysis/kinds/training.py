@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchscale.analysis.diagnosis.signals import Signals
-from torchscale.analysis.summary.facts import CellFacts, LaunchConditions, cell_facts
+from torchscale.analysis.summary.facts import LaunchConditions, cell_facts
 from torchscale.analysis.summary.outcome import cell_outcome, completed_launches
 from torchscale.analysis.training.cell_diagnosis import diagnose_cell
 from torchscale.analysis.training.contention import delay_bounds, fixed_work
@@ -39,6 +39,12 @@ from torchscale.schema.state import State
 from torchscale.schema.watch.report import WatchReport
 from torchscale.util.optional import complete, optional
 
+_THROUGHPUT = MetricKey(metric=Metric.THROUGHPUT)
+_STEPS = MetricKey(metric=Metric.STEPS)
+_STEP_P95 = MetricKey(metric=Metric.STEP_P95)
+_MEMORY = MetricKey(metric=Metric.MEMORY)
+_ENERGY = MetricKey(metric=Metric.ENERGY)
+
 
 def summarize(
     cell_run: CellRun, cell: TrainingCell, repeats: int | None = None, run: Run | None = None
@@ -58,18 +64,18 @@ def summarize(
     results = [payload(record, TrainingResult) for record in launches]
     if measured and not cell.is_watched and not all(_is_whole(one, cell) for one in results):
         state, reason, measured = State.INCOMPLETE, "a record lacks the steps of some ranks", ()
+    by_launch: list[Signals | None] = []
+
+    def conditions(record: LaunchRecord) -> LaunchConditions:
+        by_launch.append(_signals(record, cell))
+        return _conditions(record, cell, by_launch[-1])
+
     summary = TrainingSummary(
         cell,
         state,
         reason,
         len(launches),
-        facts=cell_facts(
-            cell_run,
-            state,
-            _launch_values,
-            lambda record: _conditions(record, cell),
-            measured=measured,
-        ),
+        facts=cell_facts(cell_run, state, _launch_values, conditions, measured=measured),
         counted=next(
             (rank.flops for result in results for rank in result.ranks if rank.flops is not None),
             None,
@@ -87,7 +93,6 @@ def summarize(
         return summary
     results = [payload(record, TrainingResult) for record in measured]
     flags = sorted({Flag(name) for launch in summary.facts.launches for name in launch.flags or ()})
-    by_launch = [_signals(record, cell) for record in measured]
     pooled = _pooled(by_launch, step_seconds(results))
     diagnosis = summary.diagnosis
     figures = training_figures(cell, measured, pooled)
@@ -97,7 +102,6 @@ def summarize(
         diagnosis = diagnose_cell(by_launch, pooled, results[0].ranks, flags)
     return replace(
         summary,
-        facts=_with_parts(summary.facts, measured, by_launch),
         figures=figures,
         flags=tuple(flags),
         diagnosis=diagnosis,
@@ -134,17 +138,6 @@ def _signals(record: LaunchRecord, cell: TrainingCell) -> Signals | None:
     return replace(signals, device_use=device_use(record.machine_telemetry, result.ranks))
 
 
-def _with_parts(
-    facts: CellFacts, records: Sequence[LaunchRecord], signals: Sequence[Signals | None]
-) -> CellFacts:
-    """The facts, with the parts of each launch's step."""
-    launches = (
-        launch.model_copy(update={"parts": step_parts(record, of_launch)})
-        for launch, record, of_launch in zip(facts.launches, records, signals, strict=True)
-    )
-    return replace(facts, launches=tuple(launches))
-
-
 def _pooled(by_launch: Sequence[Signals | None], step: float) -> Signals | None:
     """Signals of all launches together; ``None`` where a launch left none."""
     known = complete(by_launch)
@@ -165,7 +158,9 @@ def flag_names(summary: TrainingSummary) -> tuple[str, ...]:
     return tuple(flag.value for flag in summary.flags)
 
 
-def _conditions(record: LaunchRecord, cell: TrainingCell) -> LaunchConditions:
+def _conditions(
+    record: LaunchRecord, cell: TrainingCell, signals: Signals | None
+) -> LaunchConditions:
     ranks = payload(record, TrainingResult).ranks
     # A job's steps are measured by no rule that noise or a trend could break.
     found = launch_flags(record, cell.measurement)
@@ -173,7 +168,13 @@ def _conditions(record: LaunchRecord, cell: TrainingCell) -> LaunchConditions:
         found = doubts(record.machine_telemetry, ranks)
     flags = sorted(flag.value for flag in found)
     share = optional(bounded_share, other_processes_share(ranks))
-    return LaunchConditions(tuple(flags), share, delay_bounds(record), fixed_work(ranks))
+    return LaunchConditions(
+        flags=tuple(flags),
+        other_processes=share,
+        delay=delay_bounds(record),
+        fixed_work=fixed_work(ranks),
+        parts=step_parts(record, signals),
+    )
 
 
 def _launch_values(record: LaunchRecord) -> dict[MetricKey, float | None]:
@@ -188,12 +189,12 @@ def _launch_values(record: LaunchRecord) -> dict[MetricKey, float | None]:
         step_p95 = result.steps.seconds.p95
     if energy and samples is not None:
         samples_per_joule = steps * samples / energy
-    rate = {MetricKey(metric=Metric.THROUGHPUT): samples_per_second(result)}
+    rate = {_THROUGHPUT: samples_per_second(result)}
     if samples is None:
-        rate = {MetricKey(metric=Metric.STEPS): steps_per_second(result)}
+        rate = {_STEPS: steps_per_second(result)}
     return {
         **rate,
-        MetricKey(metric=Metric.STEP_P95): step_p95,
-        MetricKey(metric=Metric.MEMORY): max(peaks, default=None),
-        MetricKey(metric=Metric.ENERGY): samples_per_joule,
+        _STEP_P95: step_p95,
+        _MEMORY: max(peaks, default=None),
+        _ENERGY: samples_per_joule,
     }

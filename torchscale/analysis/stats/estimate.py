@@ -41,7 +41,7 @@ class Estimate:
         mean = math.fsum(values) / count
         if count < 2:
             return cls(mean, None, None, count)
-        variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+        variance = math.fsum([(value - mean) ** 2 for value in values]) / (count - 1)
         error = math.sqrt(variance / count)
         half = student_t_quantile(_QUANTILE, count - 1) * error
         return cls(mean, mean - half, mean + half, count, error)

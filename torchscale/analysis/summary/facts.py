@@ -4,7 +4,7 @@ can be let go."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from torchscale.analysis.summary.outcome import completed_launches
@@ -19,6 +19,7 @@ from torchscale.schema.node.environment import HostAllocator, RankIdentity
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LaunchFigures
+from torchscale.schema.run.step_parts import StepParts
 from torchscale.schema.state import State
 
 
@@ -105,6 +106,7 @@ class LaunchConditions:
     other_processes: float | None = None
     delay: tuple[float, float] | None = None
     fixed_work: tuple[float, float] | None = None
+    parts: StepParts | None = None
 
 
 def no_conditions(record: LaunchRecord) -> LaunchConditions:
@@ -132,15 +134,20 @@ def cell_facts(
         return NO_FACTS
     if measured is None:
         measured = completed if state.has_figures else ()
-    launches = (_launch_figures(record, launch_values, conditions_of) for record in measured)
-    facts = replace(_run_facts(completed), launches=tuple(launches))
-    if state.has_figures:
-        return facts
-    return replace(facts, failed=_failed(completed, state))
+    return _run_facts(
+        completed,
+        failed=None if state.has_figures else _failed(completed, state),
+        launches=[_launch_figures(record, launch_values, conditions_of) for record in measured],
+    )
 
 
-def _run_facts(completed: Sequence[LaunchRecord]) -> CellFacts:
-    """Where and how the launches ran, whatever came of them."""
+def _run_facts(
+    completed: Sequence[LaunchRecord],
+    *,
+    failed: LaunchRecord | None = None,
+    launches: Sequence[LaunchFigures] = (),
+) -> CellFacts:
+    """Where and how the launches ran, with what came of them."""
     ranks = [rank for record in completed for rank in record.payload.ranks]
     trained = of_kind((record.payload for record in completed), TrainingResult)
     return CellFacts(
@@ -159,6 +166,8 @@ def _run_facts(completed: Sequence[LaunchRecord]) -> CellFacts:
         unsynchronized_wall_seconds=tuple(_unsynchronized_wall_seconds(trained)),
         started_at=min(record.started_at for record in completed),
         ended_at=max(map(_end, completed)),
+        failed=failed,
+        launches=tuple(launches),
     )
 
 
@@ -205,6 +214,7 @@ def _launch_figures(
         other_processes=conditions.other_processes,
         delay=conditions.delay,
         fixed_work=conditions.fixed_work,
+        parts=conditions.parts,
     )
 
 

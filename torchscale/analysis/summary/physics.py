@@ -52,7 +52,8 @@ def _in_launch(record: LaunchRecord, cell: AnyCell) -> Iterator[str]:
     if result is None or trained is None:
         groups = [(f"rank {one.rank}", _machine_parts(one)) for one in record.payload.ranks]
     else:
-        groups = [(f"rank {one.rank}", _rank_parts(one, record, trained)) for one in result.ranks]
+        asked = math.inf if trained.batch_size is None else trained.per_device_batch_size
+        groups = [(f"rank {one.rank}", _rank_parts(one, record, asked)) for one in result.ranks]
         groups.append(("steps", _step_parts(result)))
     for where, parts in groups:
         for name, part, of_whole, whole in parts:
@@ -98,9 +99,8 @@ def _machine_parts(rank: AnyRank) -> Iterator[_Part]:
             yield "seconds of a read", load.read_seconds, "of its load", load.seconds
 
 
-def _rank_parts(rank: RankRecord, record: LaunchRecord, cell: TrainingCell) -> Iterator[_Part]:
+def _rank_parts(rank: RankRecord, record: LaunchRecord, asked: float) -> Iterator[_Part]:
     measured = rank.batches.total_seconds
-    asked = math.inf if cell.batch_size is None else cell.per_device_batch_size
     samples = rank.samples_per_step or asked
     yield "samples of a step", samples, "of its cell", asked
     yield "samples of its cell", asked, "of a step", samples

@@ -29,23 +29,27 @@ def diagnose_cell(
     judged = [diagnose(signals) for signals in launches if signals is not None]
     if not judged or pooled is None:
         return None
-    together = judged[0]
+    agreed, diagnoses = judged[0].findings, judged
     if len(judged) > 1:
         together = diagnose(pooled)
-    findings = tuple(
-        with_doubts(_with_place(item, ranks), flags)
-        for item in together.findings
-        if sum(any(_agree(item, one) for one in diagnosis.findings) for diagnosis in judged)
-        > len(judged) / 2
-    )
+        agreed = _of_most(together.findings, judged)
+        diagnoses = [together, *judged]
+    findings = tuple(with_doubts(_with_place(item, ranks), flags) for item in agreed)
     named = {finding.kind for finding in findings}
     abstained = [
-        item
-        for diagnosis in (together, *judged)
-        for item in diagnosis.abstentions
-        if item.kind not in named
+        item for diagnosis in diagnoses for item in diagnosis.abstentions if item.kind not in named
     ]
     return Diagnosis(findings=findings, abstentions=tuple(dict.fromkeys(abstained)))
+
+
+def _of_most(findings: Sequence[Finding], launches: Sequence[Diagnosis]) -> tuple[Finding, ...]:
+    """Those that more than half of the launches have."""
+    return tuple(
+        item
+        for item in findings
+        if sum(any(_agree(item, one) for one in launch.findings) for launch in launches)
+        > len(launches) / 2
+    )
 
 
 def with_doubts(finding: Finding, flags: Collection[Flag]) -> Finding:
@@ -81,6 +85,8 @@ def _with_place(finding: Finding, ranks: Sequence[RankRecord]) -> Finding:
         evidence = (*evidence, device)
     elif rank is not None and len(hosts) > 1:
         evidence = (*evidence, f"rank {rank.rank} ran on {rank.hostname}")
+    if len(hosts) < 2 and evidence == finding.evidence:
+        return finding
     if len(hosts) < 2:
         return finding.model_copy(update={"evidence": evidence})
     if rank is not None:

@@ -58,6 +58,7 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
         compute = compute - beyond_the_mean(experts.seconds)
     if digest.length_seconds is not None:
         compute = compute - np.array(digest.length_seconds)
+    degrees = optional(lambda known: known.degrees, cell)
     signals = Signals(
         origin=SignalOrigin.LAUNCH,
         ranks=tuple(rank.rank for rank in ranks),
@@ -76,8 +77,8 @@ def launch_signals(result: TrainingResult, cell: TrainingCell | None = None) -> 
         other_processes=optional(np.array, other_processes_shares(ranks)),
         fetched_memory=_fetched_memory(ranks),
         on_device=ranks[0].device.kind != "cpu",
-        split_sequences=cell is not None and cell.degrees.context > 1,
-        staged=cell is not None and cell.degrees.pipeline > 1,
+        split_sequences=degrees is not None and degrees.context > 1,
+        staged=degrees is not None and degrees.pipeline > 1,
         stages=_stages(cell, result),
         why_no_stages="forward passes contain collectives of the ranks that share a stage, and so "
         "waits for others",
@@ -106,24 +107,20 @@ def _with_counters(
     links = [item.link for item in counted if item.link is not None]
     retries = [item.allocation_retries for item in counted if item.allocation_retries is not None]
     collection_seconds = max(item.collection_seconds for item in counted) / signals.steps
-    signals = replace(
+    unsynchronized = throttled = None
+    if len(counted) == len(beside):
+        unsynchronized = complete(item.unsynchronized_seconds for item in counted)
+        throttled = complete(item.throttle_reasons for item in counted)
+    return replace(
         signals,
         probe=_slowest(links),
         link_bytes_per_second=_lowest_rating(links),
         pauses=_pauses(digest, collection_seconds),
         page_faults=max(item.page_faults for item in counted) / signals.steps,
-    )
-    if retries:
-        signals = replace(signals, allocation_retries=sum(retries))
-    if beside[0] is not None:
-        signals = replace(signals, bucket_bytes=beside[0].bucket_bytes)
-    if len(counted) < len(beside):
-        return signals
-    unsynchronized = complete(item.unsynchronized_seconds for item in counted)
-    return replace(
-        signals,
+        allocation_retries=sum(retries) if retries else None,
+        bucket_bytes=None if beside[0] is None else beside[0].bucket_bytes,
         unsynchronized=optional(_series, unsynchronized),
-        throttled=optional(tuple, complete(item.throttle_reasons for item in counted)),
+        throttled=optional(tuple, throttled),
     )
 
 

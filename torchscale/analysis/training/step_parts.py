@@ -134,18 +134,18 @@ def _outside(
     """The launch without its measured steps, and the known parts of it; of a user's script neither
     is known."""
     setups = complete(rank.setup for rank in result.ranks)
-    outside = record.seconds - math.fsum(result.batch_seconds)
+    outside = record.seconds - result.measured_seconds
     if not setups or outside < _LEAST_OUTSIDE:
         return None, {}
     parts = {
-        OutsidePart.IMPORTS: statistics.fmean(setup.import_seconds for setup in setups),
+        OutsidePart.IMPORTS: statistics.fmean([setup.import_seconds for setup in setups]),
         OutsidePart.PROCESS_GROUP: statistics.fmean(
-            setup.process_group_seconds for setup in setups
+            [setup.process_group_seconds for setup in setups]
         ),
-        OutsidePart.BUILD: statistics.fmean(setup.build_seconds for setup in setups),
-        OutsidePart.FIRST_STEP: statistics.fmean(setup.first_step_seconds for setup in setups),
+        OutsidePart.BUILD: statistics.fmean([setup.build_seconds for setup in setups]),
+        OutsidePart.FIRST_STEP: statistics.fmean([setup.first_step_seconds for setup in setups]),
     }
-    warmed = statistics.fmean(rank.warmup.seconds for rank in result.ranks)
+    warmed = statistics.fmean([rank.warmup.seconds for rank in result.ranks])
     parts[OutsidePart.WARM_UP] = max(0.0, warmed - parts[OutsidePart.FIRST_STEP])
     probes = [
         rank.signals.unsynchronized_wall_seconds

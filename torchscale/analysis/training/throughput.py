@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from torchscale.analysis.stats.estimate import relative_half_width
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.training import TrainingResult
@@ -21,7 +19,7 @@ def batch_step_seconds(result: TrainingResult) -> list[float]:
 
 def mean_step_seconds(result: TrainingResult) -> float:
     """Mean step of the group: summed wall time of the batches ÷ steps."""
-    return math.fsum(result.batch_seconds) / result.measured_steps
+    return result.measured_seconds / result.measured_steps
 
 
 def batch_half_width(result: TrainingResult) -> float | None:
@@ -41,7 +39,7 @@ def samples_per_second(result: TrainingResult) -> float | None:
     samples = step_samples(result)
     if samples is None:
         return None
-    return result.measured_steps * samples / math.fsum(result.batch_seconds)
+    return result.measured_steps * samples / result.measured_seconds
 
 
 def steps_per_second(result: TrainingResult) -> float:
@@ -52,6 +50,5 @@ def steps_per_second(result: TrainingResult) -> float:
 def startup_seconds(record: LaunchRecord) -> float:
     """Wall time of the launch outside warm-up and measurement."""
     result = payload(record, TrainingResult)
-    return max(
-        0.0, record.seconds - result.ranks[0].warmup.seconds - math.fsum(result.batch_seconds)
-    )
+    warmed = result.ranks[0].warmup.seconds
+    return max(0.0, record.seconds - warmed - result.measured_seconds)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.table import Column, ColumnOf
-from torchscale.report.values import TableValue, optional_text, optional_value
+from torchscale.report.values import DASH, TableValue, optional_text
 from torchscale.util.interval_text import Interval, format_interval, with_interval
 
 
@@ -49,10 +49,10 @@ class Quantity:
 
     def of(self, summary: TrainingSummary) -> TableValue:
         """The cell's value as a table shows it, with its interval; – where it was not measured."""
-        ends = self.interval_text(summary)
-        return optional_value(
-            self.value(summary), lambda value: with_interval(self.text(value), ends)
-        )
+        value = self.value(summary)
+        if value is None:
+            return DASH
+        return TableValue(with_interval(self.text(value), self.interval_text(summary)), value)
 
     def value_text(self, summary: TrainingSummary) -> str:
         """The value alone; – where it was not measured."""
@@ -60,8 +60,10 @@ class Quantity:
 
     def interval_text(self, summary: TrainingSummary) -> str:
         """``1,200 to 1,260``; empty where there is none, or it is not shown."""
+        if self.interval is None or self.end_text is None:
+            return ""
         value, ends = self.value(summary), self.ends(summary)
-        if value is None or ends is None or self.end_text is None:
+        if value is None or ends is None:
             return ""
         return format_interval(value, ends, self.end_text)
 

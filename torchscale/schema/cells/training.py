@@ -124,7 +124,7 @@ class TrainingCell(Frozen):
         """Whether it stands for a program that ``watch`` ran, and no sweep."""
         return self.script is not None and self.script.form == "watched"
 
-    @property
+    @cached_property
     def apart(self) -> str:
         """The arguments that tell a script from others of its name in a run, for people: no part of
         its content. Empty where nothing else has the name."""
@@ -132,6 +132,8 @@ class TrainingCell(Frozen):
 
     def told_apart(self, words: str) -> TrainingCell:
         """The same cell, with these as :attr:`apart`."""
+        if words == self._apart:
+            return self
         copied = self.model_copy()
         copied._apart = words
         return copied

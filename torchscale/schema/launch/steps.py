@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from functools import cached_property
+from operator import attrgetter
 
 from pydantic import model_validator
 
@@ -72,7 +74,7 @@ class BatchTimes(Frozen):
     def __len__(self) -> int:
         return len(self.steps)
 
-    @property
+    @cached_property
     def total_seconds(self) -> float:
         """Seconds of all batches together."""
         return sum(self.seconds)
@@ -272,9 +274,9 @@ class RankSteps(Frozen):
 
     @model_validator(mode="after")
     def _same_length(self) -> RankSteps:
-        lengths = {name: len(getattr(self, name)) for name in (*_OF_SECONDS, *_OF_PHASES)}
-        if self.mean_compute:
-            lengths["mean_compute"] = len(self.mean_compute)
+        lengths = dict(zip(_COLUMNS, map(len, _columns(self)), strict=True))
+        if not self.mean_compute:
+            del lengths["mean_compute"]
         if len(set(lengths.values())) > 1:
             raise ValueError(
                 "columns of different lengths: "
@@ -295,3 +297,5 @@ _OF_PHASES = (
     "mean_sync",
     "mean_bubble",
 )
+_COLUMNS = (*_OF_SECONDS, *_OF_PHASES, "mean_compute")
+_columns = attrgetter(*_COLUMNS)

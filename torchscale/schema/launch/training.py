@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Literal
 
@@ -34,6 +35,11 @@ class TrainingResult(Frozen):
         """Wall time of each batch for the group, the slowest rank's: ranks decide together when one
         ends."""
         return tuple(map(max, zip(*(rank.batches.seconds for rank in self.ranks), strict=False)))
+
+    @cached_property
+    def measured_seconds(self) -> float:
+        """Wall time of all batches together, for the group."""
+        return math.fsum(self.batch_seconds)
 
     @cached_property
     def measured_steps(self) -> int:

@@ -44,7 +44,8 @@ def _watch(directory: Path, code: str) -> int | None:
 @pytest.mark.parametrize(("code", "expected"), [("pass", 0), ("exit(3)", 3)])
 def test_the_exit_code_is_the_programs(tmp_path: Path, code: str, expected: int) -> None:
     assert _watch(tmp_path, code) == expected
-    assert read_watch(tmp_path / "job").state is JobState.DONE
+    state = JobState.FAILED if expected else JobState.DONE
+    assert read_watch(tmp_path / "job").state is state
 
 
 @pytest.mark.parametrize(("timing", "expected"), [(True, "1"), (False, "None")])

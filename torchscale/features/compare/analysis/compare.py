@@ -143,13 +143,19 @@ def _outcome(before: ResultCell | None, after: ResultCell | None) -> CellOutcome
         return CellOutcome.UNMATCHED
     if before.state.has_failed and after.state is State.OK:
         return CellOutcome.GAINED
-    if not before.launches:
+    if not _has_figures(before):
         return CellOutcome.UNMEASURED
     if after.state.has_failed and not before.state.has_failed:
         return CellOutcome.LOST
-    if not after.launches:
+    if not _has_figures(after):
         return CellOutcome.UNMEASURED
     return CellOutcome.COMPARED
+
+
+def _has_figures(cell: ResultCell) -> bool:
+    """Whether it was measured. Of a watched job that failed, what it did until then counts."""
+    is_watched = isinstance(cell.cell, TrainingCell) and cell.cell.is_watched
+    return bool(cell.launches) and (cell.state.has_figures or is_watched)
 
 
 def _side(cell: ResultCell, results: ResultSet, price: float | None) -> _Side:

@@ -8,6 +8,7 @@ import pytest
 from torchscale.analysis.stats.peers import (
     FAMILY_ERROR,
     Values,
+    _are_even,
     low_peers,
     medians_of_others,
     outliers_among_peers,
@@ -114,6 +115,23 @@ def test_what_counts_is_a_share_of_the_others() -> None:
     values[1] = 1.03
     assert [slow.row for slow in outliers_among_peers(values, 0.03)] == [1]
     assert not outliers_among_peers(values, 0.031)
+
+
+@pytest.mark.parametrize("least", [0.01, 0.03])
+def test_peers_that_are_told_even_at_a_glance_have_no_slow_one(
+    least: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(7)
+    jobs = [peers(rng, count, noise=noise) for count in (2, 3, 9) for noise in (1e-4, 2e-3, 2e-2)
+            for _ in range(40)]  # fmt: skip
+    for number, values in enumerate(jobs):
+        values[0] *= 1 + rng.choice([0, 0.5, 0.999999, 1, 1.000001, 2]) * least * (number % 3 > 0)
+    told = [named(values, least) for values in jobs]
+    even = sum(_are_even(values, least) for values in jobs)
+    monkeypatch.setattr("torchscale.analysis.stats.peers._are_even", lambda *_: False)
+    assert told == [named(values, least) for values in jobs]
+    assert 0 < even < len(jobs) - sum(map(bool, told))
+    assert any(told)
 
 
 def test_the_slowest_is_first_and_a_noisy_one_hides_nobody() -> None:

@@ -23,7 +23,7 @@ SITE = Path(__file__).parents[2] / "torchscale" / "worker" / "watch" / "site"
 BOUND_SECONDS = 60.0
 """A program takes less than five seconds; one that does not end has been held up."""
 STDIN = "what the program reads\n"
-_OWN = re.compile(r"(note: |[\d,]+ steps? |No step was seen|$)")
+_OWN = re.compile(r"(note: |[\d,]+ steps? |No step was seen|Failed (?:after|before) |$)")
 """How what the command itself says begins, after all that the program has said."""
 _OWN_FRAME = re.compile(r'^ *File "[^"\n]*/worker/watch/[^\n]*\n(?: {4}[^\n]*\n)*', re.MULTILINE)
 """Of a traceback: a function of torch that is noted is called through one of the collector's, and a

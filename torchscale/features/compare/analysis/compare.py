@@ -154,7 +154,8 @@ def _outcome(before: ResultCell | None, after: ResultCell | None) -> CellOutcome
 
 def _has_figures(cell: ResultCell) -> bool:
     """Whether it was measured. Of a watched job that failed, what it did until then counts."""
-    is_watched = isinstance(cell.cell, TrainingCell) and cell.cell.is_watched
+    training = as_kind(cell.cell, TrainingCell)
+    is_watched = training is not None and training.is_watched
     return bool(cell.launches) and (cell.state.has_figures or is_watched)
 
 

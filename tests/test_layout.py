@@ -163,6 +163,7 @@ TESTED_BY: dict[str, str] = {
     "read/catalog.py": "cli/test_commands.py",
     "read/folders.py": "read/test_runs.py",
     "read/report.py": "cli/test_commands.py",
+    "read/without_cells.py": "features/trace/test_report.py",
     "measure/init.py": "cli/test_commands.py",
     "features/machine/max_batch.py": "integration/test_ceilings.py",
     "features/trace/profile.py": "integration/test_diagnosis.py",

@@ -23,6 +23,11 @@ below which a comparison calls two runs equal."""
 
 EXPLAINED_SHARE = 0.5
 """One thing explains another where it is more than half of it."""
+CATCHES_UP = 16
+"""Steps around a long one within which a host that runs ahead of its device makes up for it: the
+launches that a device's queue takes, about a thousand, are a few steps of most models."""
+COMPARED_WITH = 64
+"""Steps before and after a long one whose mean is the pace there."""
 
 
 def cannot_name(signals: Signals) -> str | None:

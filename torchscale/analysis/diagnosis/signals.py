@@ -265,9 +265,8 @@ class Signals:
             ranks.
         exposed: Communication that no compute hides, where waiting and transfer cannot be told
             apart; mean over ranks.
-        exposed_p50, exposed_p95: Quantiles over steps of the transfer; of waiting and transfer where
-            the two cannot be told apart. Mean over
-            ranks.
+        exposed_p50, exposed_p95: Quantiles over steps of the transfer; of waiting and transfer
+            where the two cannot be told apart. Mean over ranks.
         overlap: Share of communication under compute.
         bucket_bytes: Gradient buckets of a step.
         probe: All-reduces timed with nothing else running.

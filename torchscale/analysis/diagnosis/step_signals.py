@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
+from torchscale.analysis.diagnosis.shared import CATCHES_UP, COMPARED_WITH, EXPLAINED_SHARE
 from torchscale.analysis.diagnosis.signals import (
     MIN_COMPARED,
     Matrix,
@@ -26,11 +26,6 @@ from torchscale.analysis.diagnosis.step_windows import (
 from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
 
 Edges = NDArray[np.int64]
-_CATCHES_UP = 16
-"""Steps before and after a long one within which a host that runs ahead of its device makes up for
-it: the launches that a device's queue takes, about a thousand, are a few steps of most models."""
-_COMPARED_WITH = 64
-"""Steps before and after a long one whose mean is the pace there."""
 
 
 def step_signals(
@@ -123,16 +118,16 @@ def _made_up(table: JobSteps) -> NDArray[np.bool_]:
     known = table.data + table.collection + table.saving + table.evaluating
     unnamed = (seconds > floor) & (known < EXPLAINED_SHARE * (seconds - typical))
     found = np.zeros_like(unnamed)
-    around = np.arange(-_COMPARED_WITH, _COMPARED_WITH + 1)
+    around = np.arange(-COMPARED_WITH, COMPARED_WITH + 1)
     for row, mine in enumerate(unnamed):
         places = np.flatnonzero(mine)
-        padded = np.pad(seconds[row], _COMPARED_WITH, constant_values=np.nan)
-        values = padded[places[:, None] + _COMPARED_WITH + around]
+        padded = np.pad(seconds[row], COMPARED_WITH, constant_values=np.nan)
+        values = padded[places[:, None] + COMPARED_WITH + around]
         beyond = np.nan_to_num(values - np.nanmean(values, axis=1, keepdims=True))
-        before, after = beyond[:, :_COMPARED_WITH][:, ::-1], beyond[:, _COMPARED_WITH + 1 :]
-        lost = beyond[:, _COMPARED_WITH]
+        before, after = beyond[:, :COMPARED_WITH][:, ::-1], beyond[:, COMPARED_WITH + 1 :]
+        lost = beyond[:, COMPARED_WITH]
         for side in (before, after):
-            made_up = np.cumsum(side[:, :_CATCHES_UP], axis=1).min(axis=1)
+            made_up = np.cumsum(side[:, :CATCHES_UP], axis=1).min(axis=1)
             lost += np.minimum(made_up, 0.0)
         found[row, places] = lost <= floor[row] - typical[row]
     return found

@@ -8,10 +8,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from torchscale.analysis.stats.estimate import from_log
 from torchscale.analysis.stats.series import student_t_ends, student_t_probability
-
-_LARGEST_LOG = 700.0
-"""Below the logarithm of the largest float (709.8)."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class LogRatio:
         if total is None:
             return None
         low, high = student_t_ends(self.log, *total)
-        return math.exp(low), math.exp(min(high, _LARGEST_LOG))
+        return from_log(low), from_log(high)
 
     @property
     def p(self) -> float | None:

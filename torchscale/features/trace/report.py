@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from torchscale.config.choices import ReportFormat
-from torchscale.errors import StoreError, UsageError
+from torchscale.errors import StoreError
 from torchscale.features.trace.document import profile_document
 from torchscale.features.trace.terminal import print_analysis
 from torchscale.read.folders import Report
-from torchscale.read.rendering import render_document
+from torchscale.read.without_cells import ReportWithoutCells
+from torchscale.report.document import Document
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.store.json_files import DamagedFileError, UnreadableFileError, read_model
 
@@ -20,52 +20,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RecordingReport:
+class RecordingReport(ReportWithoutCells):
     """Report of a directory that ``torchscale profile`` wrote for a program of the user's."""
 
-    directory: Path
     analysis: ProfileAnalysis
+    held: ClassVar[str] = "a recording"
 
-    def render(self, kind: ReportFormat, *, summary: bool = False) -> bytes:
-        """The content of a file in any format but ``terminal``; a ``summary`` is short Markdown.
+    @property
+    def figures(self) -> ProfileAnalysis:
+        """The analysis."""
+        return self.analysis
 
-        Raises:
-            UsageError: as CSV.
-        """
-        if kind is ReportFormat.CSV:
-            raise UsageError(
-                f"{self.directory} holds a recording, which has no rows for a spreadsheet",
-                hint="use --format json",
-            )
-        if kind is ReportFormat.JSON:
-            return (self.analysis.model_dump_json(indent=1) + "\n").encode()
-        return render_document(
-            kind, profile_document(self.analysis, self.directory.resolve().name), summary=summary
-        )
+    def document(self) -> Document:
+        """The report of a recording, named after its directory."""
+        return profile_document(self.analysis, self.directory.resolve().name)
 
     def print_to(self, console: Console) -> None:
         """The figures of the analysis."""
         print_analysis(self.analysis, console)
-
-    def print_cell(self, text: str, console: Console) -> None:
-        """A recording has no cells.
-
-        Raises:
-            UsageError: always.
-        """
-        del console
-        raise self._without_cells(text)
-
-    def cell_json(self, text: str) -> str:
-        """A recording has no cells.
-
-        Raises:
-            UsageError: always.
-        """
-        raise self._without_cells(text)
-
-    def _without_cells(self, text: str) -> UsageError:
-        return UsageError(f"--cell {text}: {self.directory} holds a recording, which has no cells")
 
 
 def recording_report(directory: Path) -> Report:

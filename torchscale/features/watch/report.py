@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from torchscale.config.choices import ReportFormat
-from torchscale.errors import UsageError
 from torchscale.features.watch.document import watched_document
 from torchscale.features.watch.job.read import read_watch
 from torchscale.features.watch.terminal import print_watch
 from torchscale.read.folders import Report
-from torchscale.read.rendering import render_document
+from torchscale.read.without_cells import ReportWithoutCells
+from torchscale.report.document import Document
 from torchscale.schema.watch.report import WatchReport
 
 if TYPE_CHECKING:
@@ -20,51 +19,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class JobReport:
+class JobReport(ReportWithoutCells):
     """Report of the folder of a watched job."""
 
-    directory: Path
     found: WatchReport
+    held: ClassVar[str] = "a watched job without a run"
 
-    def render(self, kind: ReportFormat, *, summary: bool = False) -> bytes:
-        """The content of a file in any format but ``terminal``; a ``summary`` is short Markdown.
+    @property
+    def figures(self) -> WatchReport:
+        """What is known of it."""
+        return self.found
 
-        Raises:
-            UsageError: as CSV.
-        """
-        if kind is ReportFormat.CSV:
-            raise UsageError(
-                f"{self.directory} holds a watched job without a run, which has no rows for a "
-                "spreadsheet",
-                hint="use --format json",
-            )
-        if kind is ReportFormat.JSON:
-            return (self.found.model_dump_json(indent=1) + "\n").encode()
-        return render_document(kind, watched_document(self.found), summary=summary)
+    def document(self) -> Document:
+        """What the report of a run has of it."""
+        return watched_document(self.found)
 
     def print_to(self, console: Console) -> None:
         """As ``torchscale watch DIR`` does."""
         print_watch(self.found, console)
-
-    def print_cell(self, text: str, console: Console) -> None:
-        """It has no cells.
-
-        Raises:
-            UsageError: always.
-        """
-        del console
-        raise self._without_cells(text)
-
-    def cell_json(self, text: str) -> str:
-        """It has no cells.
-
-        Raises:
-            UsageError: always.
-        """
-        raise self._without_cells(text)
-
-    def _without_cells(self, text: str) -> UsageError:
-        return UsageError(f"--cell {text}: {self.directory} holds a watched job without a run")
 
 
 def job_report(directory: Path) -> Report:

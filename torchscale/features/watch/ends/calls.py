@@ -56,7 +56,8 @@ def ended_calls(directory: Path, attempt: int) -> dict[int, CollectiveLog]:
 
 
 def _log(folder: Path, names: Names) -> CollectiveLog:
-    """
+    """The collectives of a rank as torch's recorder would have them.
+
     Raises:
         StoreError: a file is damaged.
     """

@@ -17,8 +17,8 @@ from torchscale.features.watch.hang.source_loops import outermost_loops
 from torchscale.features.watch.hang.stacks import (
     LineRange,
     is_in_backward,
-    own_frame,
     own_frames,
+    own_place,
 )
 from torchscale.features.watch.hang.verdict import call_arguments
 from torchscale.schema.launch.hang import Autopsy, StackFrame
@@ -92,17 +92,9 @@ def _side(job: Job, ranks: Sequence[int], text: str) -> str:
     frames = [job.ranks[rank].frames for rank in ranks if job.ranks[rank].frames]
     if any(is_in_backward(stack) for stack in frames) and text.startswith("all_reduce"):
         text += " (gradients)"
-    places = sorted({_place(stack) for stack in frames} - {""})
+    places = sorted({own_place(stack) for stack in frames} - {""})
     where = f" at {places[0]}" if len(places) == 1 else ""
     return f"{ranks_label(ranks)} called {text}{where}"
-
-
-def _place(frames: Sequence[StackFrame]) -> str:
-    frame = own_frame(frames)
-    if frame is None:
-        return ""
-    function = "" if frame.function == "<module>" else f" ({frame.function})"
-    return f"{frame.file.rpartition('/')[2]}:{frame.line}{function}"
 
 
 def _left_loop(job: Job, stall: Stall, began: float) -> list[str]:

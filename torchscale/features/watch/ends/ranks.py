@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchscale.catalog.failure_signs import OUT_OF_MEMORY, PEER_LOST, says_any
-from torchscale.features.watch.hang.stacks import own_frame
+from torchscale.features.watch.hang.stacks import own_place
 from torchscale.schema.launch.hang import StackFrame
 from torchscale.schema.watch.ends import ProcessEnd
 from torchscale.schema.watch.rank import RankFacts
@@ -92,12 +92,7 @@ class RankEnd:
     @property
     def place(self) -> str:
         """``train.py:88 (load_batch)``; empty where not known."""
-        frame = own_frame(self.frames)
-        if frame is None:
-            return ""
-        line = f"{frame.file.rpartition('/')[2]}:{frame.line}"
-        function = "" if frame.function == "<module>" else f" ({frame.function})"
-        return one_line(f"{line}{function}")
+        return one_line(own_place(self.frames))
 
     @property
     def message(self) -> str:

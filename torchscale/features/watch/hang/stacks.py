@@ -63,6 +63,15 @@ def own_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
     return (own or ours or list(frames))[-1]
 
 
+def own_place(frames: Sequence[StackFrame]) -> str:
+    """``train.py:88 (load_batch)``; empty where no frame is the program's own."""
+    frame = own_frame(frames)
+    if frame is None:
+        return ""
+    function = "" if frame.function == "<module>" else f" ({frame.function})"
+    return f"{frame.file.rpartition('/')[2]}:{frame.line}{function}"
+
+
 def place(frames: Sequence[StackFrame]) -> str:
     """The line to show, as ``dataset.py:88 `read```; empty without frames."""
     frame = own_frame(frames)

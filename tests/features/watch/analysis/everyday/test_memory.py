@@ -120,5 +120,16 @@ def test_in_a_short_job_a_rank_is_told_by_the_others() -> None:
     sound, leak = short(settles), short(settles + 200 * MIB * time)
     (finding,) = found({row: leak if row == 1 else sound for row in range(4)})
     assert finding.rank == 1
+    assert "a step more than that of the others, " in finding.summary
     assert found(dict.fromkeys(range(4), sound)) == ()
     assert found(dict.fromkeys(range(4), leak)) == ()
+
+
+def test_of_growth_beyond_the_others_nothing_is_foretold() -> None:
+    """How fast the memory fills is not known: what all grow by is left out of it."""
+    time = np.linspace(0, 1, 20)
+    settles = 500 * MIB + 80 * MIB * np.minimum(1, 3 * time)
+    sound, leak = short(settles), short(settles + 200 * MIB * time)
+    full = MemoryLimits(host={"a": 3 * GIB})
+    (finding,) = found({row: leak if row == 1 else sound for row in range(4)}, full)
+    assert not any("full" in text for text in finding.evidence)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from torchscale.analysis.exchanges.steps import Matrix
-from torchscale.features.watch.analysis.everyday.cause import EverydayCause, finding_of
+from torchscale.features.watch.analysis.everyday.cause import EverydayCause
 from torchscale.features.watch.analysis.everyday.interruptions import (
     Interruptions,
     find_interruptions,
 )
 from torchscale.features.watch.analysis.everyday.lines import slow_lines
 from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
-from torchscale.schema.profiles.finding import Confidence, FindingKind
+from torchscale.schema.profiles.finding import FindingKind
 from torchscale.schema.watch.attempt import CheckpointCall
 from torchscale.util.units import format_byte_rate, format_bytes, format_seconds
 from torchscale.util.words import listed, plural
@@ -35,19 +35,16 @@ def find_checkpoints(watched: WatchedSteps) -> list[EverydayCause]:
     evidence += _files(saves)
     if found.is_apart:
         evidence.append("ranks save in different steps, and all wait each time")
-    finding = finding_of(
+    cause = found.told(
         FindingKind.CHECKPOINTS,
         watched,
-        found.cost,
-        rank=watched.rank_of(found.rows),
-        period=found.period,
-        confidence=Confidence.HIGH if found.is_certain else Confidence.LOW,
+        lines,
         summary=f"checkpoints ({listed(calls)}) take {format_seconds(found.cost)} of each step on "
-        f"average, {watched.where(found.rows)}{_again(found)}",
+        f"average, {watched.where(found.rows)}{found.again}",
         evidence=evidence,
         advice=_advice(saves),
     )
-    return [EverydayCause(finding, found.by_column, lines)]
+    return [cause]
 
 
 def _held_up(watched: WatchedSteps) -> Matrix:
@@ -56,12 +53,6 @@ def _held_up(watched: WatchedSteps) -> Matrix:
     table = watched.table
     longer = table.host_calm - np.median(table.host_calm, axis=1, keepdims=True)
     return np.asarray(np.where(table.saving > 0, np.maximum(table.saving, longer), 0.0))
-
-
-def _again(found: Interruptions) -> str:
-    if found.period is None:
-        return ""
-    return f": every {found.period} steps, {format_seconds(found.each)} each"
 
 
 def _saves(watched: WatchedSteps, found: Interruptions) -> list[CheckpointCall]:

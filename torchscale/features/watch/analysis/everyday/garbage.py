@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from torchscale.features.watch.analysis.everyday.cause import EverydayCause, finding_of
+from torchscale.features.watch.analysis.everyday.cause import EverydayCause
 from torchscale.features.watch.analysis.everyday.interruptions import (
     Interruptions,
     find_interruptions,
 )
 from torchscale.features.watch.analysis.everyday.lines import SlowWork, slow_lines
 from torchscale.features.watch.analysis.everyday.watched import WatchedSteps
-from torchscale.schema.profiles.finding import Confidence, FindingKind
+from torchscale.schema.profiles.finding import FindingKind
 from torchscale.util.units import format_seconds
 
 
@@ -19,19 +19,16 @@ def find_collections(watched: WatchedSteps) -> list[EverydayCause]:
     if found is None:
         return []
     lines, work = slow_lines(watched, found.rows[0], found.steps, found.each)
-    finding = finding_of(
+    cause = found.told(
         FindingKind.GARBAGE_COLLECTION,
         watched,
-        found.cost,
-        rank=watched.rank_of(found.rows),
-        period=found.period,
-        confidence=Confidence.HIGH if found.is_certain else Confidence.LOW,
+        lines,
         summary=f"Python's garbage collector takes {format_seconds(found.cost)} of each step on "
         f"average, {watched.where(found.rows)}",
         evidence=_evidence(watched, found, work),
         advice=_advice(found),
     )
-    return [EverydayCause(finding, found.by_column, lines)]
+    return [cause]
 
 
 def _evidence(watched: WatchedSteps, found: Interruptions, work: SlowWork | None) -> list[str]:

@@ -3,6 +3,7 @@ collections."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,19 +11,25 @@ import numpy as np
 from torchscale.analysis.diagnosis.shared import COST_FLOOR
 from torchscale.analysis.exchanges.steps import Matrix
 from torchscale.analysis.stats.periods import event_period
+from torchscale.features.watch.analysis.everyday.cause import (
+    EverydayCause,
+    LineSeconds,
+    finding_of,
+)
 from torchscale.features.watch.analysis.everyday.watched import (
     Series,
     WatchedSteps,
     large,
     rows_with,
 )
+from torchscale.schema.profiles.finding import Confidence, FindingKind
 from torchscale.util.units import format_seconds
 from torchscale.util.words import plural
 
 _ALIKE = 0.2
 """Share of a large one from which on one is of its kind: a disk takes five times as long now and
 then, and a small collection of garbage takes a hundredth of a large one."""
-_APART = 1.5
+APART = 1.5
 """Times the most of any rank that all ranks together take, for them to be interrupted at different
 times: two ranks never together are 2, always together 1."""
 
@@ -64,6 +71,37 @@ class Interruptions:
         again = f"{plural(len(self.steps), 'time')}{where}{when}"
         return f"{again}, {format_seconds(self.each)} each"
 
+    @property
+    def again(self) -> str:
+        """``: every 50 steps, 180 ms each``; empty where they come at no regular distance."""
+        if self.period is None:
+            return ""
+        return f": every {self.period} steps, {format_seconds(self.each)} each"
+
+    def told(
+        self,
+        kind: FindingKind,
+        watched: WatchedSteps,
+        lines: LineSeconds,
+        *,
+        summary: str,
+        evidence: Sequence[str],
+        advice: str,
+    ) -> EverydayCause:
+        """The cause, in these words; ``lines`` as in :class:`EverydayCause`."""
+        finding = finding_of(
+            kind,
+            watched,
+            self.cost,
+            rank=watched.rank_of(self.rows),
+            period=self.period,
+            confidence=Confidence.HIGH if self.is_certain else Confidence.LOW,
+            summary=summary,
+            evidence=evidence,
+            advice=advice,
+        )
+        return EverydayCause(finding, self.by_column, lines)
+
 
 def find_interruptions(watched: WatchedSteps, times: Matrix) -> Interruptions | None:
     """The interruptions of a kind, where they cost the job something.
@@ -94,7 +132,7 @@ def find_interruptions(watched: WatchedSteps, times: Matrix) -> Interruptions | 
         each=each,
         total=together * watched.steps,
         period=event_period(begins(steps)),
-        is_apart=len(rows) > 1 and together > _APART * float(times.mean(axis=1).max()),
+        is_apart=len(rows) > 1 and together > APART * float(times.mean(axis=1).max()),
     )
 
 

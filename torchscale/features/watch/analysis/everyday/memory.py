@@ -47,10 +47,17 @@ class MemoryLimits:
 
 @dataclass(frozen=True)
 class _Growing:
-    """A row whose memory grows."""
+    """A row whose memory grows.
+
+    Attributes:
+        row: Which.
+        trend: How.
+        is_beside: Whether the trend is that of what it has more than the other rows.
+    """
 
     row: int
     trend: MemoryTrend
+    is_beside: bool = False
 
 
 def find_memory_growth(
@@ -85,10 +92,11 @@ def _growing(
         time_ns, steps = one.time_ns[known], one.step[known]
         trend = growth(time_ns, steps, readings[known].astype(float))
         others = _grown_elsewhere(series, values, row, time_ns)
+        is_beside = trend is None and others is not None
         if trend is None and others is not None:
             trend = growth(time_ns, steps, readings[known] - others, BESIDE_OTHERS)
         if trend is not None and trend.grown >= max(_LEAST_BYTES, _LEAST_SHARE * trend.level):
-            found.append(_Growing(row, trend))
+            found.append(_Growing(row, trend, is_beside))
     return sorted(found, key=lambda item: -item.trend.per_second)
 
 
@@ -164,7 +172,9 @@ def _finding(
             f"{watched.ranks[item.row]}: {format_bytes(item.trend.per_step)}" for item in found[:16]
         )
         evidence.append(f"a step, by rank: {shown}")
-    evidence += _full_at(most, limit)
+    beside = _beside(found)
+    if not beside:  # how much it grows in all is not known there
+        evidence += _full_at(most, limit)
     return finding_of(
         FindingKind.MEMORY_GROWTH,
         watched,
@@ -172,8 +182,8 @@ def _finding(
         rank=watched.rank_of(rows),
         period=None,
         confidence=Confidence.HIGH if most.correlation >= _CERTAIN else Confidence.MEDIUM,
-        summary=f"the {what} memory of {who} grows by {format_bytes(most.per_step)} a step, "
-        f"{hourly} an hour, and goes on",
+        summary=f"the {what} memory of {who} grows by {format_bytes(most.per_step)} a step"
+        f"{beside}, {hourly} an hour, and goes on",
         evidence=evidence,
         advice=_ADVICE[what],
     )
@@ -203,7 +213,8 @@ def _in_pieces(watched: WatchedSteps, found: Sequence[_Growing]) -> Finding:
         period=None,
         confidence=Confidence.MEDIUM,
         summary=f"the allocator of {_who(watched, rows)} reserves more and more of the device, "
-        f"{format_bytes(most.trend.per_second * _HOUR)} an hour, while tensors take no more",
+        f"{format_bytes(most.trend.per_second * _HOUR)} an hour{_beside(found)}, while tensors take "
+        "no more",
         evidence=(
             f"{format_bytes(reserved)} are reserved; tensors took at most "
             f"{format_bytes(allocated)} when they were read "
@@ -212,6 +223,11 @@ def _in_pieces(watched: WatchedSteps, found: Sequence[_Growing]) -> Finding:
         advice="the free memory is in pieces that are too small: set "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or keep sizes to a few fixed ones",
     )
+
+
+def _beside(found: Sequence[_Growing]) -> str:
+    """What the rates are compared with; empty where they are those of the memory itself."""
+    return " more than that of the others" if any(item.is_beside for item in found) else ""
 
 
 def _who(watched: WatchedSteps, rows: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ from torchscale.analysis.stats.intervals import IntervalSet
 from torchscale.analysis.stats.periods import event_period
 from torchscale.features.watch.analysis.everyday.cause import EverydayCause, finding_of
 from torchscale.features.watch.analysis.everyday.compile_reasons import advice_on, short_reason
-from torchscale.features.watch.analysis.everyday.interruptions import begins
+from torchscale.features.watch.analysis.everyday.interruptions import APART, begins
 from torchscale.features.watch.analysis.everyday.watched import Series, WatchedSteps
 from torchscale.features.watch.analysis.evidence import Compilation
 from torchscale.schema.profiles.finding import Confidence, FindingKind
@@ -26,8 +26,6 @@ _NS = 1e-9
 _CERTAIN_COUNT = 3
 """Chosen: once or twice a program gets new shapes, as in the last batch of an epoch; from here on it
 goes on."""
-_APART = 1.5
-"""Times the most of any rank that all together take, for ranks to compile at different times."""
 _MAX_REASONS = 3
 _MAX_STEPS = 5
 """Reasons and steps that are listed as evidence."""
@@ -147,7 +145,7 @@ def _evidence(
         evidence.append(f"not compiled any more, runs as it is: {', '.join(failed[:_MAX_REASONS])}")
     rows = sorted({one.row for one in compiled})
     alone = max(_seconds([one for one in compiled if one.row == row]) for row in rows)
-    if len(rows) > 1 and seconds > _APART * alone:
+    if len(rows) > 1 and seconds > APART * alone:
         label = ranks_label([watched.ranks[row] for row in rows])
         evidence.append(
             f"{label} compile at different times, {format_seconds(alone)} each at most, and all "

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
+from torchscale.analysis.diagnosis.shared import CATCHES_UP, COMPARED_WITH, EXPLAINED_SHARE
 from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.features.watch.analysis.evidence import ShownByRank
 from torchscale.features.watch.analysis.step_log import StepLog
@@ -18,12 +18,6 @@ from torchscale.util.text import ranks_label
 Series = NDArray[np.float64]
 """A value for each column of a table of steps."""
 Marks = NDArray[np.bool_]
-
-CATCHES_UP = 16
-"""Steps after an interruption in which a host that runs ahead of its device makes up for it: the
-launches that a device's queue takes, about a thousand, are a few steps of most models."""
-_AROUND = 64
-"""Steps before and after an interruption whose mean is the pace there."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +110,7 @@ class WatchedSteps:
         if not self.on_device or known <= 0:
             return known, True
         window = -(-CATCHES_UP // self.log.per_column) + 1
-        around = -(-_AROUND // self.log.per_column)
+        around = -(-COMPARED_WITH // self.log.per_column)
         high = large(seconds)
         starts = np.flatnonzero(high & ~np.concatenate([[False], high[:-1]]))
         inside = np.zeros(len(high) + window, bool)

@@ -58,7 +58,8 @@ def judged(report: dict[str, Any], answer: Answer) -> Row:
 
 
 def _chosen(found: Sequence[Finding], answer: Answer) -> Finding | None:
-    """The finding that is about the cause: of the right kind and rank, of the kind, or the first."""
+    """The finding that is about the cause: of the right kind and rank, of the kind, or the
+    first."""
     kinds = [item for item in found if item["finding"]["kind"] in answer.kinds]
     named = [item for item in kinds if item["finding"]["rank"] == answer.rank]
     others = [item for item in found if item["finding"]["kind"] not in ALWAYS_TRUE]

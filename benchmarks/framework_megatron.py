@@ -1,5 +1,5 @@
-"""The loop of ``framework_program.py`` with Megatron-core. It asks CUDA for its device in many places;
-on a machine without, these calls are answered with the CPU."""
+"""The loop of ``framework_program.py`` with Megatron-core. It asks CUDA for its device in many
+places; on a machine without, these calls are answered with the CPU."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Trains a tiny network with a framework on random data, and prints what the framework itself says of
-its steps. It knows nothing of torchscale: ``benchmarks/frameworks.py`` watches it.
+"""Trains a tiny network with a framework on random data, and prints what the framework itself says
+of its steps. It knows nothing of torchscale: ``benchmarks/frameworks.py`` watches it.
 
 ::
 

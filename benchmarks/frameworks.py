@@ -4,10 +4,10 @@
 
     python benchmarks/frameworks.py --python ~/frameworks/bin/python
 
-Each framework trains a tiny network (``framework_program.py``) on two gloo ranks, watched. Compared are
-its steps, its checkpoints, and the time of a step as it says itself and as ``watch`` does: from the
-first step's end on, with checkpoints and evaluations. Frameworks that ``--python`` cannot import are
-left out.
+Each framework trains a tiny network (``framework_program.py``) on two gloo ranks, watched. Compared
+are its steps, its checkpoints, and the time of a step as it says itself and as ``watch`` does: from
+the first step's end on, with checkpoints and evaluations. Frameworks that ``--python`` cannot
+import are left out.
 """
 
 from __future__ import annotations

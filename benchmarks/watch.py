@@ -5,8 +5,8 @@
     python benchmarks/watch.py --pairs 300
 
 Blocks of steps with and without the collector alternate within one process (``watch_cost.py``), and
-printed are the ratio of their throughputs with the 95 % interval of its mean, the time in hooks, and
-processor time and bytes a rank-hour. What ``watch`` says of jobs is another matter
+printed are the ratio of their throughputs with the 95 % interval of its mean, the time in hooks,
+and processor time and bytes a rank-hour. What ``watch`` says of jobs is another matter
 (``job_causes.py``).
 """
 

@@ -13,8 +13,8 @@ would in a whole run.
 
 Of each block it takes the wall time and the processor time of the process, which other programs
 disturb less. Besides, it measures directly: the time in the hooks of the main thread, and of the
-collector's thread the processor time and the bytes that it writes. ``benchmarks/watch.py`` runs it and
-prints what it leaves in ``DIR/rank-R.json``.
+collector's thread the processor time and the bytes that it writes. ``benchmarks/watch.py`` runs it
+and prints what it leaves in ``DIR/rank-R.json``.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ def _watch(
 
 def test_a_straggler_fails_the_command_where_that_is_asked_for(tmp_path: Path) -> None:
     """The same program without the cause passes, but where the machine makes a straggler of a rank;
-    where others use its cores, no finding is sure. Of a job that is over other kinds can be asked."""
+    where others use its cores, no finding is sure. Of a job that is over other kinds can be
+    asked."""
     for name, extra in (("slow", 0.006), ("sound", 0.0)):
         (tmp_path / name).mkdir()
         options = ("--json", "--fail-on", "straggler,hang")

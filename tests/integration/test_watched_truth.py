@@ -1,5 +1,5 @@
-"""One truth for a watched job: its state, its speed and what limits it are the same wherever they are
-shown."""
+"""One truth for a watched job: its state, its speed and what limits it are the same wherever they
+are shown."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What errors of a rank say, by which their kinds are told apart. All in lower case: texts are lowered
-before they are compared."""
+"""What errors of a rank say, by which their kinds are told apart. All in lower case: texts are
+lowered before they are compared."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from torchscale.util.gc import gc_paused
 def read_details(
     directory: Path, experiment: ExperimentFile, cells: Iterable[TrainingCell]
 ) -> dict[str, LaunchDetail]:
-    """The first launch of each of ``cells``, by cell id; a cell without a launch that can be read is
-    left out.
+    """The first launch of each of ``cells``, by cell id; a cell without a launch that can be read
+    is left out.
 
     Args:
         directory: A results directory.

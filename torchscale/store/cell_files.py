@@ -73,8 +73,8 @@ def read_cell_run(root: Path, planned: PlannedCell) -> tuple[CellRun, list[str]]
 
 def _last_watch(root: Path, cell: AnyCell, launches: Sequence[int]) -> WatchReport | None:
     """What ``watch`` last saw of a user's program: of a watched job, which is of all attempts, the
-    report in its folder, and of a script in a sweep that of its last launch; ``None`` where there is
-    none that can be read."""
+    report in its folder, and of a script in a sweep that of its last launch; ``None`` where there
+    is none that can be read."""
     trained = as_kind(cell, TrainingCell)
     if trained is None or trained.script is None:
         return None

@@ -1,4 +1,5 @@
-"""Devices that run nothing: told where most of the time is lost so, and nothing else explains it."""
+"""Devices that run nothing: told where most of the time is lost so, and nothing else explains
+it."""
 
 from __future__ import annotations
 

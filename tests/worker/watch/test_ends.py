@@ -1,4 +1,5 @@
-"""What processes of a job leave as they end: real programs without torch, with the collector's start."""
+"""What processes of a job leave as they end: real programs without torch, with the collector's
+start."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What comes back every so many steps: of a rank that the others then wait for, or of all ranks.
 
-Checkpoints, evaluations and garbage collections have rules of their own, and are left out where they
-were seen."""
+Checkpoints, evaluations and garbage collections have rules of their own, and are left out where
+they were seen."""
 
 from __future__ import annotations
 

@@ -120,8 +120,8 @@ def slow_experts(signals: Signals, experts: ExpertLoad, earlier: Earlier) -> Jud
     doubt = explained_by_processes(signals, row, cost)
     if tokens[row] < FEW_TOKENS * typical_tokens:
         doubt = (
-            f"a token takes {format_percent(mean / slowest.others, 0)} longer at rank {rank}'s experts, "
-            "which get fewer tokens than the others': that alone can be why"
+            f"a token takes {format_percent(mean / slowest.others, 0)} longer at rank {rank}'s "
+            "experts, which get fewer tokens than the others': that alone can be why"
         )
     if doubt is not None:
         return doubt
@@ -131,8 +131,8 @@ def slow_experts(signals: Signals, experts: ExpertLoad, earlier: Earlier) -> Jud
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
         confidence=Confidence.MEDIUM,
-        summary=f"rank {rank}'s experts take {format_percent(mean / slowest.others, 0)} longer for a token "
-        "than the others', whatever their load",
+        summary=f"rank {rank}'s experts take {format_percent(mean / slowest.others, 0)} longer for "
+        "a token than the others', whatever their load",
         evidence=(_speed(signals, experts, row),),
         advice=f"compare rank {rank}'s device with the others' (clocks, temperature, ECC, other "
         "processes); a recording shows whether all of its kernels are slow",

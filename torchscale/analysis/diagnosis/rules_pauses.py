@@ -59,8 +59,8 @@ def pauses(signals: Signals, pauses: Pauses, earlier: Earlier) -> Judgement:
         most = pauses.count[row]
         here = f" on rank {rank} or its host only"
         where = (
-            f"on rank {rank}, slight ones or none on the others) cost {format_seconds(cost)} a step "
-            "on average, and all wait"
+            f"on rank {rank}, slight ones or none on the others) cost {format_seconds(cost)} a "
+            "step on average, and all wait"
         )
     cause = "something other than garbage collection"
     advice = (

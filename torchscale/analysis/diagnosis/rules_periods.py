@@ -14,8 +14,8 @@ from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.util.units import format_percent, format_seconds
 
 CERTAIN_TIMES = 5
-"""From which on a period is certain: of four times, three distances are equal by chance in some of a
-thousand jobs."""
+"""From which on a period is certain: of four times, three distances are equal by chance in some of
+a thousand jobs."""
 
 
 @rule(FindingKind.STRAGGLER, PERIODS, where=(several_ranks,))
@@ -43,8 +43,8 @@ def periodic_straggler(signals: Signals, periods: tuple[SlowPeriod, ...]) -> Jud
         summary=f"{every} rank {rank} takes {format_seconds(period.excess)} longer by itself than "
         f"the others, which wait for it: {format_seconds(period.cost)} a step on average",
         evidence=tuple(evidence),
-        advice=f"look at what rank {rank} alone does {every}: logging, a further loss or optimizer, "
-        "a check; have all ranks do it, do it less often, or in another thread",
+        advice=f"look at what rank {rank} alone does {every}: logging, a further loss or "
+        "optimizer, a check; have all ranks do it, do it less often, or in another thread",
     )
 
 

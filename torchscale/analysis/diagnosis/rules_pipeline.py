@@ -209,8 +209,8 @@ def uneven_micro_batches(signals: Signals, lengths: MicroBatchLengths) -> Judgem
         "times the mean of its "
         "step, on every stage, and the stages wait for it one after the other",
         evidence=(
-            f"lengths vary by {format_percent(float(np.sqrt(variance.value)), 0)} (standard deviation within "
-            f"a step) on which the {stages} stages agree, over {_extent(signals)}",
+            f"lengths vary by {format_percent(float(np.sqrt(variance.value)), 0)} (standard "
+            f"deviation within a step) on which the {stages} stages agree, over {_extent(signals)}",
             f"compute of each micro-batch over their mean, by place in the step: {places}",
         ),
         advice="give every micro-batch equally many tokens: pack sequences, or spread long ones "

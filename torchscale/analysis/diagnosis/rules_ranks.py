@@ -42,8 +42,8 @@ IMBALANCE_FLOOR = 0.12
 """Share of the step. Ranks do not leave a collective at the same moment and their steps scatter,
 which counts as waiting: 12 clean runs of gloo ranks on two cores have none (docs/tested-on.md)."""
 IMBALANCE_TOP_BLAME = 0.75
-"""Chosen: beyond this share of the blame that named ranks leave, a single rank is late, and ranks do
-not take turns. Beyond the same share, slow spells are one rank's."""
+"""Chosen: beyond this share of the blame that named ranks leave, a single rank is late, and ranks
+do not take turns. Beyond the same share, slow spells are one rank's."""
 IMBALANCE_SECOND_BLAME = 0.5
 """Share of an even share of it that a second rank has at least, to be late in turn."""
 INPUT_FLOOR = 0.05

@@ -161,8 +161,8 @@ def _by_lengths(signals: Signals, late: _Late, wait: Matrix) -> tuple[str, str]:
         about = "about "
         how = f"{least} of it are seen, the rest is estimated: later collectives hide it"
     return (
-        f"the others wait {about}{format_seconds(late.excess.value)} a step for rank {rank} in collectives "
-        f"({late.share} of waits)",
+        f"the others wait {about}{format_seconds(late.excess.value)} a step for rank {rank} in "
+        f"collectives ({late.share} of waits)",
         f"waits, by the lengths of collectives: {format_seconds(float(waits[late.row]))} a step on "
         f"rank {rank}, {format_seconds(others)} on the others (median): {late.measured(signals)}; "
         f"{how}",
@@ -174,8 +174,8 @@ def _by_own_time(signals: Signals, late: _Late, mine: float, typical: float) -> 
     and of the others."""
     rank, own = signals.ranks[late.row], _OWN[signals.origin]
     return (
-        f"rank {rank} arrives {format_seconds(late.excess.value)} late at the collective ({late.share} of "
-        "waits); ",
+        f"rank {rank} arrives {format_seconds(late.excess.value)} late at the collective "
+        f"({late.share} of waits); ",
         f"{own} {format_seconds(mine)} a step against {format_seconds(typical)} (median of the "
         f"others): {late.measured(signals)}",
     )

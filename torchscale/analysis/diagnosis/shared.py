@@ -61,8 +61,8 @@ def explained_by_processes(signals: Signals, row: int, excess: float) -> str | N
 
 
 def comes_back(earlier: Sequence[Finding], rank: int | None, cost: float) -> bool:
-    """Whether most of what a rank, or all, lose (seconds a step) is known to come back every so many
-    steps."""
+    """Whether most of what a rank, or all, lose (seconds a step) is known to come back every so
+    many steps."""
     return any(
         item.period_steps is not None
         and item.rank == rank

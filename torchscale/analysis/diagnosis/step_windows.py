@@ -33,8 +33,8 @@ become slow."""
 
 
 def long_floor(seconds: Matrix) -> Matrix:
-    """From which on a step of each rank (rows) is long: 1.5 times its median, and beyond what a busy
-    host makes its steps scatter."""
+    """From which on a step of each rank (rows) is long: 1.5 times its median, and beyond what a
+    busy host makes its steps scatter."""
     typical = np.median(seconds, axis=1, keepdims=True)
     noise = scatter(seconds - typical, axis=1, keepdims=True)
     return np.asarray(np.maximum(LONG_STEP_FACTOR * typical, typical + _PAUSE_DEVIATIONS * noise))

@@ -88,8 +88,8 @@ class Moments:
 
     @property
     def evaluations(self) -> IntervalSet:
-        """From each switch to evaluation to the next one to training. One in which an optimizer steps
-        is none: a part that is frozen stays in evaluation while the rest trains."""
+        """From each switch to evaluation to the next one to training. One in which an optimizer
+        steps is none: a part that is frozen stays in evaluation while the rest trains."""
         begins, ends = self.at(MomentKind.EVALUATION), self.at(MomentKind.TRAINING)
         place = np.searchsorted(ends, begins)
         closed = place < len(ends)

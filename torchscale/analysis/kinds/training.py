@@ -49,8 +49,8 @@ _ENERGY = MetricKey(metric=Metric.ENERGY)
 def summarize(
     cell_run: CellRun, cell: TrainingCell, repeats: int | None = None, run: Run | None = None
 ) -> TrainingSummary:
-    """The cell's state, and the figures of its launches where all that are complete are ``ok``; of a
-    watched job those of what it did before it failed, too.
+    """The cell's state, and the figures of its launches where all that are complete are ``ok``; of
+    a watched job those of what it did before it failed, too.
 
     Efficiency, decomposition and the roofline need other cells of the run:
     :func:`~torchscale.analysis.summary.run.assemble` adds them.

@@ -2,10 +2,10 @@
 
 Each peer is held against the median of the others, sample by sample, so that what slows all of them
 is nobody's. Two things decide, both corrected for the number of peers (Bonferroni): whether its own
-samples tell the difference from chance (Student's t), and, of many peers, whether it lies beyond the
-spread of the others. The slowest is compared with those and left out, one after the other (Rosner
-1983, generalized extreme studentized deviate), so that a slow peer neither widens the spread that it
-is judged by nor hides another.
+samples tell the difference from chance (Student's t), and, of many peers, whether it lies beyond
+the spread of the others. The slowest is compared with those and left out, one after the other
+(Rosner 1983, generalized extreme studentized deviate), so that a slow peer neither widens the
+spread that it is judged by nor hides another.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Values = NDArray[np.float64]
 FAMILY_ERROR = 0.05
 """Chance that any of equal peers is called slow."""
 FEW_PEERS = 8
-"""So many need no correction where a slow one is slow in every quarter of the samples: of equal ones
-with normal noise two are called that in 1.1 % of cases, and eight in 4 %. They say little of the
-spread of sound ones, too."""
+"""So many need no correction where a slow one is slow in every quarter of the samples: of equal
+ones with normal noise two are called that in 1.1 % of cases, and eight in 4 %. They say little of
+the spread of sound ones, too."""
 _SINGLE_ERROR = 0.025
 """One-sided: the 95 % interval excludes none."""
 _ROUNDED = 1 - 1e-9
@@ -97,8 +97,9 @@ def outliers_among_peers(
 
 
 def _are_even(values: Values, least: float) -> bool:
-    """Whether no peer can exceed the others by this share of them, since the slowest does not exceed
-    the fastest of each sample by it: a fifth of the time of a judgement, and most peers are even."""
+    """Whether no peer can exceed the others by this share of them, since the slowest does not
+    exceed the fastest of each sample by it: a fifth of the time of a judgement, and most peers are
+    even."""
     fastest = values.min(axis=0).mean()
     return bool(values.mean(axis=1).max() - fastest < _ROUNDED * least * fastest)
 
@@ -161,8 +162,8 @@ def reach(others: int, error: float) -> float:
 
 
 def of_difference(others: int) -> float:
-    """Spreads in the difference of a peer from the median of ``others``, which has an error too: π/2
-    times the variance of a mean."""
+    """Spreads in the difference of a peer from the median of ``others``, which has an error too:
+    π/2 times the variance of a mean."""
     return math.sqrt(1 + math.pi / 2 / others)
 
 

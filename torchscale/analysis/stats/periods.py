@@ -26,8 +26,9 @@ MIN_EVENTS = 4
 _FALSE_ALARMS = 0.01
 """Chance that any place of any period of a series without one is called high."""
 _HIT_SHARE = 0.7
-"""Share of the high places' values that lie nearer to the high level than to the other one. It holds
-for a level that the noise does not reach, and keeps two chance outliers from making a period."""
+"""Share of the high places' values that lie nearer to the high level than to the other one. It
+holds for a level that the noise does not reach, and keeps two chance outliers from making a
+period."""
 _NEARLY = 0.9
 """A shorter period is taken where it explains nearly as much as the best one: what comes back every
 5 steps comes back every 10 as well."""
@@ -205,8 +206,8 @@ def _spaced(values: Values, longest: int) -> Period | None:
 
 
 def event_period(places: Sequence[int]) -> int | None:
-    """The typical distance of events, where most distances are nearly that, or a multiple of it where
-    one was missed.
+    """The typical distance of events, where most distances are nearly that, or a multiple of it
+    where one was missed.
 
     Args:
         places: Numbers of the steps in which they were, ascending.

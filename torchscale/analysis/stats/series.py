@@ -33,8 +33,8 @@ def student_t_quantile(probability: float, degrees_of_freedom: float) -> float:
 
 
 def student_t_probability(value: float, error: float, degrees_of_freedom: float) -> float:
-    """Chance of a value at least so far from 0, on either side; without an error it is 1 for 0 and 0
-    for any other."""
+    """Chance of a value at least so far from 0, on either side; without an error it is 1 for 0 and
+    0 for any other."""
     if error == 0:
         return float(value == 0)
     from scipy.special import stdtr  # noqa: PLC0415 - 0.2 s to import, and only comparisons need it

@@ -16,8 +16,8 @@ from torchscale.util.optional import complete
 
 @dataclass(frozen=True)
 class PairedWaits:
-    """What ranks waited for within the phases of a step, by the moments at which each of them called
-    each collective; seconds, a row a rank and a column a step.
+    """What ranks waited for within the phases of a step, by the moments at which each of them
+    called each collective; seconds, a row a rank and a column a step.
 
     Attributes:
         wait: For ranks that called it later.

@@ -171,9 +171,9 @@ class TrainingSummary:
     count of its series, ``diagnosis`` the always-on signals of a launch, ``compute`` a model whose
     operations can be counted; ``counted`` is set where this cell's own launches counted them,
     ``profile`` where it was recorded. ``sessions``: in how many commands' time its launches lie.
-    ``flops_unknown``: why its own launches could not count the model's operations. ``watched``: what
-    ``watch`` saw of a user's program; a watched job has its findings and its speed from there, and
-    figures where it failed, too.
+    ``flops_unknown``: why its own launches could not count the model's operations. ``watched``:
+    what ``watch`` saw of a user's program; a watched job has its findings and its speed from there,
+    and figures where it failed, too.
     """
 
     cell: TrainingCell

@@ -211,7 +211,8 @@ class BisectionSearch:
 
     @property
     def difference(self) -> Estimate:
-        """What the bad end costs over the good one (the ratio minus 1), from launches of both alone."""
+        """What the bad end costs over the good one (the ratio minus 1), from launches of both
+        alone."""
         kept = [one for one in self.launches if one.environment in self.ends]
         ends = BisectionEvidence(self.hypotheses[:1], kept, self.limits.alpha / 2, self._least_cost)
         return ends.cost(self.hypotheses[0])

@@ -71,8 +71,8 @@ def prices_of_sides(prices: Sequence[float], sides: Sequence[Side]) -> Sequence[
 
 
 def with_distinct_names(sides: Sequence[Side]) -> Sequence[Side]:
-    """The sides with names that differ: their own, of several runs of one name the sources as given.
-    A run that is given twice is ``demo`` and ``demo (2)``."""
+    """The sides with names that differ: their own, of several runs of one name the sources as
+    given. A run that is given twice is ``demo`` and ``demo (2)``."""
     runs: dict[str, set[Path]] = {}
     for side in sides:
         runs.setdefault(side.results.name, set()).add(Path(side.source).resolve())

@@ -15,8 +15,8 @@ from torchscale.schema.watch.start import PARTS
 from torchscale.util.units import format_seconds
 
 _LONG_START = 20.0
-"""Seconds of a start from which its parts are shown: torch, its imports and a process group take less
-on a disk that is near."""
+"""Seconds of a start from which its parts are shown: torch, its imports and a process group take
+less on a disk that is near."""
 _SHOWN = 0.05
 """Seconds of a part on any rank from which it has a column."""
 

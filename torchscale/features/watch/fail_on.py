@@ -50,8 +50,8 @@ class FailingKinds:
         ]
 
     def unjudged(self, report: WatchReport) -> list[str]:
-        """What of it cannot be told of this job, in words; of all kinds it is what the summary lists
-        in any case."""
+        """What of it cannot be told of this job, in words; of all kinds it is what the summary
+        lists in any case."""
         if not self.kinds:
             return []
         if report.step_seconds is None:

@@ -1,4 +1,5 @@
-"""The first screen of a watched job: how it ended, how fast it was, and what limited it since when."""
+"""The first screen of a watched job: how it ended, how fast it was, and what limited it since
+when."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ _MOST_PARTS = 2
 
 
 def job_headline(report: WatchReport) -> Headline:
-    """``train.py: 1,200 steps on 2 ranks in 1 min, 40.1 ms a step, goodput 83.1 %; straggler: rank 1,
-    since step 600.``"""
+    """``train.py: 1,200 steps on 2 ranks in 1 min, 40.1 ms a step, goodput 83.1 %; straggler: rank
+    1, since step 600.``"""
     ended = ""
     if report.state is JobState.LOST:
         ended = " (lost)"

@@ -36,8 +36,8 @@ def job_name(report: WatchReport) -> str:
 
 
 def headline(report: WatchReport) -> str:
-    """``12,400 steps on 4 ranks in 14 min, 23.1 ms a step, goodput 83.1 %``; of a job that failed why it
-    did: ``Failed after 1,240 steps: rank 3 raised …``."""
+    """``12,400 steps on 4 ranks in 14 min, 23.1 ms a step, goodput 83.1 %``; of a job that failed
+    why it did: ``Failed after 1,240 steps: rank 3 raised …``."""
     if report.failure is None:
         return steps_line(report)
     return failure_line(report, report.failure)
@@ -74,8 +74,8 @@ def limit_text(item: WatchFinding) -> str:
 
 
 def summary_line(report: WatchReport) -> str:
-    """``12,400 steps on 4 ranks …; straggler: rank 1, since step 600``: why it failed, if it did, its
-    figures, and what was costliest, if anything was found."""
+    """``12,400 steps on 4 ranks …; straggler: rank 1, since step 600``: why it failed, if it did,
+    its figures, and what was costliest, if anything was found."""
     failed = [] if report.failure is None else [failure_line(report, report.failure)]
     return "; ".join([*failed, steps_line(report), *map(limit_text, report.findings[:1])])
 
@@ -98,8 +98,8 @@ def status_line(report: WatchReport, step_seconds: float | None) -> str:
 
 
 def current_finding(report: WatchReport) -> str:
-    """``straggler: rank 1, train.py:88 (59 %)``: the costliest that goes on; empty before there is a
-    verdict."""
+    """``straggler: rank 1, train.py:88 (59 %)``: the costliest that goes on; empty before there is
+    a verdict."""
     if report.step_seconds is None:
         return ""
     for item in report.findings:

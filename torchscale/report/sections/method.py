@@ -65,8 +65,8 @@ _JOB_PAGES = (
     "What is seen, and how: torchscale docs watch. How causes are found: torchscale docs diagnosis."
 )
 _SEEN = (
-    "A collector in each rank noted the ends of optimizer steps, waits and collectives by the host's "
-    "clock; nothing was synchronized for it."
+    "A collector in each rank noted the ends of optimizer steps, waits and collectives by the "
+    "host's clock; nothing was synchronized for it."
 )
 
 
@@ -89,13 +89,14 @@ def _of_job(summary: RunSummary) -> list[str]:
     return [
         "The program was started as its user gave it, and ran to its own end.",
         _SEEN,
-        f"{counted}, checkpoints and other pauses included, which the wall time shows by themselves.",
+        f"{counted}, checkpoints and other pauses included, which the wall time shows by "
+        "themselves.",
         *only_if(
             any(cell.launches > 1 for cell in summary.cells),
             "Each attempt is a launch; the mean step and the findings are those of the last one.",
         ),
-        "Load of the host was read every two seconds: where other processes took more than a tenth of "
-        "the cores, confidence in findings is low.",
+        "Load of the host was read every two seconds: where other processes took more than a tenth "
+        "of the cores, confidence in findings is low.",
     ]
 
 

@@ -14,8 +14,8 @@ from torchscale.schema.watch.report import WatchReport
 
 @dataclass(frozen=True)
 class CellRun:
-    """A planned cell, its completed launches by launch index, what its last profile showed, and of a
-    user's program what ``watch`` last saw of it."""
+    """A planned cell, its completed launches by launch index, what its last profile showed, and of
+    a user's program what ``watch`` last saw of it."""
 
     planned: PlannedCell
     launches: tuple[LaunchRecord, ...]

@@ -1,5 +1,5 @@
-"""What processes of a watched job leave as they end or wait (``worker/watch/ends.py``, ``launcher.py``,
-``crash.py`` and ``waits.py`` write it, without these models)."""
+"""What processes of a watched job leave as they end or wait (``worker/watch/ends.py``,
+``launcher.py``, ``crash.py`` and ``waits.py`` write it, without these models)."""
 
 from __future__ import annotations
 

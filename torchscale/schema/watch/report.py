@@ -226,8 +226,8 @@ class WatchReport(Frozen):
             ``lengths`` on the device, or ``nothing``.
         steps: Optimizer steps of all attempts.
         left_out_steps: First steps that no figure counts.
-        step_seconds: Mean step of the slowest rank over all steps but the first ones; ``None`` where
-            it made no more than those, or counted none.
+        step_seconds: Mean step of the slowest rank over all steps but the first ones; ``None``
+            where it made no more than those, or counted none.
         findings: The costliest first.
         abstentions: What could not be judged.
         changes: Steps at which a level changed and a finding begins or ends.

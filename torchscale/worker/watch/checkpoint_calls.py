@@ -14,8 +14,8 @@ from .saved_files import FindFile, checkpoint_folder, file_at, folder_at
 class How(Enum):
     """What a call does.
 
-    SAVES: its file is complete once it returns. BEGINS: what it returns tells when that is complete;
-    nothing where it is. LOADS: it reads a file.
+    SAVES: its file is complete once it returns. BEGINS: what it returns tells when that is
+    complete; nothing where it is. LOADS: it reads a file.
     """
 
     SAVES = auto()

@@ -232,9 +232,9 @@ class Checkpoints:
 
 
 def _call_at_end(begun: Any, complete: Callable[..., None], give_up: Callable[[], None]) -> None:  # noqa: ANN401 - whatever a call returned
-    """Have ``complete`` called once a checkpoint is complete: of ``torch.distributed.checkpoint`` and
-    ``torch_checkpointing`` with a future, of Megatron's as the last of what it does then. Nothing is
-    returned where it is. ``give_up`` where that is not told."""
+    """Have ``complete`` called once a checkpoint is complete: of ``torch.distributed.checkpoint``
+    and ``torch_checkpointing`` with a future, of Megatron's as the last of what it does then.
+    Nothing is returned where it is. ``give_up`` where that is not told."""
     if begun is None:
         complete()
         return

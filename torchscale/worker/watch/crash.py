@@ -1,5 +1,5 @@
-"""What the threads of a rank do when a signal of a fault ends it: ``faulthandler`` writes their Python
-stacks into a file of the job. The signal ends the process as it would have.
+"""What the threads of a rank do when a signal of a fault ends it: ``faulthandler`` writes their
+Python stacks into a file of the job. The signal ends the process as it would have.
 
 A program that uses ``faulthandler`` itself has it as if nothing had been here before.
 """
@@ -18,8 +18,8 @@ from . import clock, ends
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _LEAST_DESCRIPTOR = 700
-"""A program that closes what it did not open gets the lowest numbers for its own files next: none of
-them may be the one that a crash writes to. The usual limit is 1,024."""
+"""A program that closes what it did not open gets the lowest numbers for its own files next: none
+of them may be the one that a crash writes to. The usual limit is 1,024."""
 
 
 class _Handler:

@@ -1,5 +1,5 @@
-"""How processes of a job end: a process that dies of an exception leaves it in ``ends/``, whatever it
-had imported by then.
+"""How processes of a job end: a process that dies of an exception leaves it in ``ends/``, whatever
+it had imported by then.
 
 Python keeps an uncaught exception in ``sys.last_value`` before it prints it: the collector's thread
 looks for it, and so does the end of the process. Processes of ``multiprocessing`` print theirs
@@ -75,8 +75,8 @@ def look() -> None:
 
 
 def _watch_children(util: Any) -> None:  # noqa: ANN401 - a module
-    """Have processes of ``multiprocessing`` leave theirs: Python prints it in none of them. Those that
-    are forked forget what is to be done at their end; those that are spawned begin here."""
+    """Have processes of ``multiprocessing`` leave theirs: Python prints it in none of them. Those
+    that are forked forget what is to be done at their end; those that are spawned begin here."""
     _at_end_of_child(util)
     util.register_after_fork(_Ends, lambda _: guarded(_at_end_of_child, util))
 

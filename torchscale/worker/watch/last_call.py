@@ -1,9 +1,9 @@
-"""The last collective that a rank called over gloo, in a file that outlives it: gloo aborts a process
-whose collective gets more than it expects, and torch's recorder is gone with it.
+"""The last collective that a rank called over gloo, in a file that outlives it: gloo aborts a
+process whose collective gets more than it expects, and torch's recorder is gone with it.
 
 The file is mapped into memory: a note takes 2 µs, and the kernel keeps what a killed process wrote.
-Over NCCL nothing is noted: a rank waits there until a watchdog ends it, and its recorder was read by
-then.
+Over NCCL nothing is noted: a rank waits there until a watchdog ends it, and its recorder was read
+by then.
 """
 
 from __future__ import annotations

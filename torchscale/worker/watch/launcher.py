@@ -1,5 +1,5 @@
-"""What torchrun knows of its ranks: the exit code or signal of each that failed, and that it waits for
-other nodes."""
+"""What torchrun knows of its ranks: the exit code or signal of each that failed, and that it waits
+for other nodes."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ _MAX_OPTIMIZERS = 7
 _MEGATRON = "megatron.core.optimizer"
 _STEPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        # Its optimizers step one of torch's for each group of parameters (ZeRO 1 and 2) or each part
-        # of them (ZeRO 3), or in another process (SuperOffload).
+        # Its optimizers step one of torch's for each group of parameters (ZeRO 1 and 2) or each
+        # part of them (ZeRO 3), or in another process (SuperOffload).
         "deepspeed.runtime.engine": ("DeepSpeedEngine._take_model_step",),
         # A chain steps one of torch's for each of its parts (those of experts).
         f"{_MEGATRON}.optimizer": (
@@ -61,7 +61,7 @@ class Optimizers:
         """Note steps from now on."""
         register_optimizer_step_pre_hook(self._before)
         register_optimizer_step_post_hook(self._after)
-        # It leaves out the optimizer's step where a gradient is infinite: an iteration all the same.
+        # It leaves out the optimizer's step where a gradient is infinite: still an iteration.
         self._surround(torch.amp.GradScaler, "step", _first_argument)
         for name, methods in _STEPS.items():
             after_import(name, functools.partial(self._watch_framework, methods))

@@ -2,10 +2,12 @@
 
 ``rank.json``
     Who it is, the clock that marks count from, how it started, and at last how it ended.
-``marks-N.bin``, ``calls-N.bin``, ``lengths-N.bin``, ``shares-N.bin``, ``samples-N.bin``, ``memory-N.bin``
+``marks-N.bin``, ``calls-N.bin``, ``lengths-N.bin``, ``shares-N.bin``, ``samples-N.bin``,
+``memory-N.bin``
     Moments (int64, ``marks.py``), collectives and their lengths on the device (three int64 each,
     ``recorder.py``), time without a core and where the main thread was (two int64 each,
-    ``sampler.py``), memory (four int64, ``memory.py``), in segments of 2 MB; the last four are kept.
+    ``sampler.py``), memory (four int64, ``memory.py``), in segments of 2 MB; the last four are
+    kept.
 ``names.jsonl``
     The keys of the collectives, process groups with their ranks, and the places of the samples.
 ``compiles.jsonl``

@@ -1,5 +1,5 @@
-"""Waits of a process for others before there is anything to collect: one file each in ``waits/``, there
-as long as the wait."""
+"""Waits of a process for others before there is anything to collect: one file each in ``waits/``,
+there as long as the wait."""
 
 from __future__ import annotations
 

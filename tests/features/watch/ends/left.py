@@ -10,8 +10,8 @@ from torchscale.schema.watch.ends import ProcessEnd
 from torchscale.schema.watch.rank import RankFacts
 
 LOST = (
-    "[pair.cc:553] Connection closed by peer [127.0.0.1]:30348. This is typically caused by a remote "
-    "worker crashing."
+    "[pair.cc:553] Connection closed by peer [127.0.0.1]:30348. This is typically caused by a "
+    "remote worker crashing."
 )
 TRAIN = "/home/me/train.py"
 

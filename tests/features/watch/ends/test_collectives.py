@@ -63,8 +63,8 @@ def test_a_rank_that_left_its_loop_is_named_with_what_both_sides_called(tmp_path
     assert (found.cause, found.ranks) == (HangCause.SIZE_MISMATCH, (3,))
     assert found.confidence is Confidence.HIGH
     assert found.summary == (
-        "rank 3 called all_reduce of 1 element (4.00 B float32) at train.py:7 (report), where ranks "
-        "0 and 2 called all_reduce of 16.2 KiB (gradients) at train.py:4 (train_epoch)"
+        "rank 3 called all_reduce of 1 element (4.00 B float32) at train.py:7 (report), where "
+        "ranks 0 and 2 called all_reduce of 16.2 KiB (gradients) at train.py:4 (train_epoch)"
     )
     assert found.evidence == (
         "rank 3 had left the loop at train.py:3 (train_epoch) that ranks 0 and 2 were in: it may "

@@ -151,7 +151,8 @@ def held_against_peers(
 
     Args:
         series: All figures of the node.
-        levels: Logarithm of the level of each that has at least :data:`MIN_ROUNDS` rounds, by place.
+        levels: Logarithm of the level of each that has at least :data:`MIN_ROUNDS` rounds, by
+            place.
         tests: How many figures are judged together.
     """
     kinds: dict[tuple[str, str], list[int]] = {}

@@ -1,8 +1,8 @@
 """Parts of one kind held against each other: which of them are slow for their fleet.
 
-The slowest are left out one after the other (:mod:`torchscale.analysis.stats.peers`). The probability
-that a fleet of equal parts accuses anybody is held at :data:`FAMILY_ERROR` by Bonferroni's correction
-over all parts and figures.
+The slowest are left out one after the other (:mod:`torchscale.analysis.stats.peers`). The
+probability that a fleet of equal parts accuses anybody is held at :data:`FAMILY_ERROR` by
+Bonferroni's correction over all parts and figures.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ Kind = tuple[str, str]
 
 @dataclass(frozen=True)
 class _Level:
-    """A figure of a node or part: the logarithm of its level, and the one that it is compared by."""
+    """A figure of a node or part: the logarithm of its level, and the one that it is compared
+    by."""
 
     node_rank: int
     series: Series

@@ -1,5 +1,5 @@
-"""What a watched job shows beside its steps, each with the step in which it was: lines of the program,
-memory, compilations, checkpoints."""
+"""What a watched job shows beside its steps, each with the step in which it was: lines of the
+program, memory, compilations, checkpoints."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torchscale.schema.watch.attempt import CheckpointCall
 from torchscale.schema.watch.rank import ProgramLine
 
 Steps = NDArray[np.int64]
-"""Numbers of steps, counted as in :class:`~torchscale.analysis.exchanges.steps.JobSteps`; -1 for what
-came before the first."""
+"""Numbers of steps, counted as in :class:`~torchscale.analysis.exchanges.steps.JobSteps`; -1 for
+what came before the first."""
 UNKNOWN = -1
 """In place of bytes that a rank does not have."""
 

@@ -22,8 +22,8 @@ from torchscale.schema.watch.rank import CompiledFrame, NamedPlace, ProgramLine
 
 Rows = NDArray[np.int64]
 MOST_SAMPLES, MOST_READINGS = 200_000, 4_000
-"""Of a rank: nearly three hours of all samples, 5 MB; of memory an hour, and each reading stands for
-many of a growth that matters."""
+"""Of a rank: nearly three hours of all samples, 5 MB; of memory an hour, and each reading stands
+for many of a growth that matters."""
 _OF_A_JOB = 20
 """Ranks that may have as many; more of them share that: 100 MB."""
 _LEAST_SHARE = 500

@@ -85,8 +85,8 @@ def _with_cost(item: WatchFinding, report: WatchReport, price: float) -> WatchFi
 
 
 def with_losses(attempts: Sequence[WatchedAttempt]) -> list[WatchedAttempt]:
-    """The attempts with what the end of each cost: the time until the next one began, that one's start,
-    and its steps that repeat others."""
+    """The attempts with what the end of each cost: the time until the next one began, that one's
+    start, and its steps that repeat others."""
     found = []
     for one, following in zip_longest(attempts, attempts[1:]):
         lost = None

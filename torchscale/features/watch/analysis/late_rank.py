@@ -12,7 +12,8 @@ from torchscale.schema.profiles.finding import Abstention, Confidence, Finding, 
 from torchscale.util.units import format_percent, format_seconds
 
 LATE_BLAME = 0.9
-"""Share of all waits: ranks that only scatter are last in turn, two of them half of the time each."""
+"""Share of all waits: ranks that only scatter are last in turn, two of them half of the time
+each."""
 LATE_FLOOR = 0.05
 """Share of the step that the others wait. Ranks do not leave a collective at the same moment, and
 one of two may be the later one by some per cent for as long as a run lasts."""

@@ -182,8 +182,8 @@ def _long_part(starts: Sequence[RankStart]) -> Finding | None:
 _ADVICE_FOR_ONE = {
     "imports": "compare where this rank's Python environment lies with the others': a network file "
     "system or a cold cache makes imports slow",
-    "before_group": "look at what this rank alone does before init_process_group, such as preparing "
-    "a data set, and do it on all ranks or before the job",
+    "before_group": "look at what this rank alone does before init_process_group, such as "
+    "preparing a data set, and do it on all ranks or before the job",
     "before_collective": "look at what this rank alone does after init_process_group, such as "
     "preparing a data set or building the model, and do it on all ranks or before the job",
     "loading": "load the checkpoint on all ranks at once or from a local copy; compare the disk of "
@@ -193,16 +193,16 @@ _ADVICE_FOR_ONE = {
 }
 _ADVICE_FOR_ALL = {
     "imports": "put the Python environment on a local disk, or into the image of the container",
-    "before_group": "look at what the program does before init_process_group: prepare data sets once, "
-    "before the job",
+    "before_group": "look at what the program does before init_process_group: prepare data sets "
+    "once, before the job",
     "group": "look at the rendezvous: the name and port of the first host, its firewall, and the "
     "interface that the backend picks",
     "before_collective": "look at what the program does between init_process_group and its first "
     "collective: prepare data sets once, before the job, and build the model on its device",
-    "loading": "load checkpoints in parallel (torch.distributed.checkpoint), with mmap=True, or from "
-    "a local copy",
-    "compiling": "keep the compile cache between runs (TORCHINDUCTOR_CACHE_DIR on a disk that stays), "
-    "or compile repeated blocks alone",
+    "loading": "load checkpoints in parallel (torch.distributed.checkpoint), with mmap=True, or "
+    "from a local copy",
+    "compiling": "keep the compile cache between runs (TORCHINDUCTOR_CACHE_DIR on a disk that "
+    "stays), or compile repeated blocks alone",
     "first_step": "look at what comes with the first step: the first batch of the data loader, and "
     "the set-up of collectives and kernels",
 }

@@ -60,8 +60,8 @@ class JobEnds:
             self.failure = self._of(attempt, began, exit_code)
 
     def of_attempt(self, attempt: Attempt, began: float) -> JobFailure | None:
-        """Why an attempt ended that another one follows; ``None`` where nothing says so. Kills of the
-        kernel count for the next one from now on.
+        """Why an attempt ended that another one follows; ``None`` where nothing says so. Kills of
+        the kernel count for the next one from now on.
 
         Raises:
             StoreError: a file of a rank is damaged.

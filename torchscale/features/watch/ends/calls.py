@@ -32,8 +32,8 @@ _DEFAULT_GROUPS = frozenset({"0", "default_pg"})
 
 def ended_calls(directory: Path, attempt: int) -> dict[int, CollectiveLog]:
     """Rank → its last collectives, of those whose files can be read. A rank that lost its last ones
-    has those of another rank in their place, up to the one that it noted itself: all ranks of a group
-    call the same until one does not."""
+    has those of another rank in their place, up to the one that it noted itself: all ranks of a
+    group call the same until one does not."""
     folders = {
         rank: folder
         for (rank, number), folder in rank_folders(directory).items()

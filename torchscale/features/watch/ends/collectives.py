@@ -1,5 +1,5 @@
-"""Whether ranks failed because their collectives do not fit together: by the rules for hangs, applied to
-the last collectives of ranks that have ended and to where each of them was."""
+"""Whether ranks failed because their collectives do not fit together: by the rules for hangs,
+applied to the last collectives of ranks that have ended and to where each of them was."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _ROOT = Path("/")
 def mismatched_collectives(
     ends: Sequence[RankEnd], logs: Mapping[int, CollectiveLog], began: float
 ) -> Autopsy | None:
-    """The verdict on ranks that called different collectives where they should have called the same;
-    ``None`` where nothing says so.
+    """The verdict on ranks that called different collectives where they should have called the
+    same; ``None`` where nothing says so.
 
     Args:
         ends: Of ranks.
@@ -76,8 +76,8 @@ def _within_last(log: CollectiveLog | None) -> CollectiveLog | None:
 
 
 def _sides(job: Job, stall: Stall) -> str:
-    """``rank 3 called all_reduce of 1 element (4 B float32) at train.py:18 (report), where ranks 0-2
-    called …``: those first that differ from the others."""
+    """``rank 3 called all_reduce of 1 element (4 B float32) at train.py:18 (report), where ranks
+    0-2 called …``: those first that differ from the others."""
     odd, _ = odd_ranks(stall)
     sides: dict[str, list[int]] = {}
     for rank in sorted(stall.signatures):

@@ -1,4 +1,5 @@
-"""Why an attempt of a watched job failed: which rank ended first, how, and what is a consequence."""
+"""Why an attempt of a watched job failed: which rank ended first, how, and what is a
+consequence."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ _WORKER = re.compile(
 _SEEN_LATE_SECONDS = 0.15
 """After its end, by which torchrun notices that a rank has ended: it looks ten times a second."""
 _SECONDARY = {-signal.SIGABRT}
-"""Exit codes that may follow from the end of another rank, where that is not seen: libraries abort a
-process that has lost a peer."""
+"""Exit codes that may follow from the end of another rank, where that is not seen: libraries abort
+a process that has lost a peer."""
 _MOST_SHOWN = 8
 _NAMED_SIGNALS = {"Killed": "SIGKILL", "Bus error": "SIGBUS", "Segmentation fault": "SIGSEGV"}
 """``strsignal`` of the signals that end loader workers → their names."""
@@ -199,8 +200,8 @@ _UNSEEN_KILL = (
     "batch system, sent the signal"
 )
 _ABORTED = (
-    "a library ended the process (gloo does so where a collective gets more than it expects, NCCL's "
-    "watchdog after a time-out): its reason is in the output of the program"
+    "a library ended the process (gloo does so where a collective gets more than it expects, "
+    "NCCL's watchdog after a time-out): its reason is in the output of the program"
 )
 
 

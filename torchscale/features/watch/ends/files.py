@@ -25,8 +25,8 @@ _MOST_FRAMES = 100
 
 
 class EndFiles:
-    """The files in ``ends/`` of a job. Those of an exception or an exit code are read once: they are
-    written as a whole."""
+    """The files in ``ends/`` of a job. Those of an exception or an exit code are read once: they
+    are written as a whole."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -54,7 +54,8 @@ class EndFiles:
 
 
 def read_waits(directory: Path) -> list[ProcessWait]:
-    """Waits of processes of the job, the longest first; also of those that were killed meanwhile."""
+    """Waits of processes of the job, the longest first; also of those that were killed
+    meanwhile."""
     found = [
         wait
         for path in _files(directory, WAITS)

@@ -1,5 +1,5 @@
-"""What the kernel's log says of the time of an attempt: errors of GPUs, and processes that it killed for
-lack of memory."""
+"""What the kernel's log says of the time of an attempt: errors of GPUs, and processes that it
+killed for lack of memory."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ def autopsy_of_process(pid: int, observer: Observer = SILENT) -> Autopsy:
 
 
 def _of_joining(evidence: Sequence[RankEvidence], notes: Sequence[str]) -> Autopsy | None:
-    """The verdict on ranks that wait in ``init_process_group``; ``None`` where none does, or one has
-    called a collective."""
+    """The verdict on ranks that wait in ``init_process_group``; ``None`` where none does, or one
+    has called a collective."""
     joining = [rank for rank in evidence if is_joining(rank.frames) and rank.world_size]
     if any(rank.log is not None for rank in evidence):
         return None

@@ -1,4 +1,5 @@
-"""A torchrun on this machine that waits for those of other nodes: by its stack and its command line."""
+"""A torchrun on this machine that waits for those of other nodes: by its stack and its command
+line."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _MOST_NODES = 1 << 20
 
 
 def meeting_of(pid: int) -> Meeting | None:
-    """What a torchrun waits for; ``None`` for a process that is not in its rendezvous, as far as its
-    stack can be read."""
+    """What a torchrun waits for; ``None`` for a process that is not in its rendezvous, as far as
+    its stack can be read."""
     frames = py_spy_stack(pid)
     functions = {
         frame.function.rpartition(".")[2] for frame in frames if _ELASTIC in frame.file

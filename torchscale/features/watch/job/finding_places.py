@@ -26,7 +26,8 @@ _WITH_LINES = (*_SLOW_RANK, FindingKind.PERIODIC_WORK, FindingKind.INPUT_PIPELIN
 
 
 def with_places(item: JobFinding, attempt: Attempt, table: JobSteps) -> WatchFinding:
-    """With the lines at which that time goes, and the collective at which the rank is waited for."""
+    """With the lines at which that time goes, and the collective at which the rank is waited
+    for."""
     finding, lines, collective = item.finding, item.lines, ""
     step_seconds = float(table.wall.mean())
     if not lines and finding.kind in _WITH_LINES:

@@ -204,8 +204,8 @@ class WatchedJob:
         return found[-1]
 
     def explain_end(self, exit_code: int | None) -> None:
-        """The program has ended: find out why, if it failed; ``exit_code`` is ``None`` where it is not
-        ours.
+        """The program has ended: find out why, if it failed; ``exit_code`` is ``None`` where it is
+        not ours.
 
         Raises:
             StoreError: a file of a rank is damaged.

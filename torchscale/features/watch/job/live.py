@@ -1,5 +1,5 @@
-"""What is said of a job while it runs: each finding when it first appears, and now and then a line on
-how it goes."""
+"""What is said of a job while it runs: each finding when it first appears, and now and then a line
+on how it goes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torchscale.features.watch.text import current_finding, span_and_summary, st
 from torchscale.schema.watch.report import WatchReport
 
 _FIRST_SECONDS = 15.0
-"""Until the first line; each further distance is twice the one before: a job is looked at often while
-it is new."""
+"""Until the first line; each further distance is twice the one before: a job is looked at often
+while it is new."""
 _MOST_SECONDS = 600.0
 """Between two lines of a job that runs for days: six an hour."""
 _CHANGE_SECONDS = 60.0
-"""Least distance of a line that is there because the costliest finding is another one: two that cost
-about the same take turns."""
+"""Least distance of a line that is there because the costliest finding is another one: two that
+cost about the same take turns."""
 _LOG_SECONDS = 180.0
 """Between two lines in a log, which nobody watches."""
 _RECENT_STEPS = 100

@@ -105,7 +105,8 @@ class _Watching:
 
 @dataclass(frozen=True)
 class _Ending:
-    """How a program ended: its exit code, unless it is not ours, and whether the user stopped it."""
+    """How a program ended: its exit code, unless it is not ours, and whether the user stopped
+    it."""
 
     exit_code: int | None = None
     is_stopped: bool = False

@@ -49,8 +49,8 @@ class Standing:
         return any(found)
 
     def _does_not_begin(self) -> bool:
-        """Whether processes wait for others that do not come: one that computes may come yet, and is
-        looked at again."""
+        """Whether processes wait for others that do not come: one that computes may come yet, and
+        is looked at again."""
         seconds = self.job.waited(clock.now())
         now = time.monotonic()
         if seconds <= self.stall_seconds or now - self.looked_at < _LOOK_SECONDS:

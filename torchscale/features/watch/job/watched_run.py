@@ -2,9 +2,10 @@
 so that reports, comparisons, histories and exporters read them.
 
 Each attempt with steps that count is a launch of the cell of its number of ranks: as a launch does,
-it starts the processes anew. An attempt that torchrun ended and started again counts with what it did
-until then, and so does one that failed. What limits the job, and its speed, is in ``watch.json``
-alone. A run of the command that failed is set aside when a later one is added to the job.
+it starts the processes anew. An attempt that torchrun ended and started again counts with what it
+did until then, and so does one that failed. What limits the job, and its speed, is in
+``watch.json`` alone. A run of the command that failed is set aside when a later one is added to the
+job.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from torchscale.store.run_folder import RunFolder
 from torchscale.worker.watch import clock
 
 _MOST_LAUNCHES = 5
-"""Attempts of a run of the command that are kept, the last ones: each holds up to 16,384 steps, with
-eight ranks 12 MB, and a job may start again hundreds of times."""
+"""Attempts of a run of the command that are kept, the last ones: each holds up to 16,384 steps,
+with eight ranks 12 MB, and a job may start again hundreds of times."""
 _MOST_NAMED = 8
 """Ranks and hosts in a reason."""
 _STATES = {
@@ -199,8 +200,8 @@ def _first_of(names: Iterable[str]) -> str:
 
 
 def _set_aside_unmeasured(directory: Path) -> None:
-    """Move launches of earlier runs that failed or have no figures to quarantine: the job has gone on
-    since.
+    """Move launches of earlier runs that failed or have no figures to quarantine: the job has gone
+    on since.
 
     Raises:
         StoreError: what is there is damaged.

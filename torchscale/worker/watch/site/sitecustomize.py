@@ -1,6 +1,6 @@
 """Python imports this module at its start where a watched job's ``PYTHONPATH`` leads: it has the
-collector loaded as soon as torch is, notes how this process ends and what it waits for, and then runs
-the ``sitecustomize`` that it hides."""
+collector loaded as soon as torch is, notes how this process ends and what it waits for, and then
+runs the ``sitecustomize`` that it hides."""
 
 import importlib.machinery
 import importlib.util

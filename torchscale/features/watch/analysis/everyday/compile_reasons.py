@@ -60,8 +60,8 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ),
     (
         r"___check_obj_id|___check_type_id|\bis (not )?\w|___check_function",
-        "another object comes in each time (a lambda, a new module, a new optimizer): make it once, "
-        "outside the loop, and call torch.compile once",
+        "another object comes in each time (a lambda, a new module, a new optimizer): make it "
+        "once, outside the loop, and call torch.compile once",
     ),
     (
         r"==|math\.",

@@ -37,8 +37,8 @@ def find_slow_first_steps(
         return None
     most = int(wall[:first].argmax())
     evidence_lines = [
-        f"the longest is step {table.first + most}: {format_seconds(float(wall[most]))}, later ones "
-        f"{format_seconds(usual)}"
+        f"the longest is step {table.first + most}: {format_seconds(float(wall[most]))}, later "
+        f"ones {format_seconds(usual)}"
     ]
     compiled = _compiled(evidence, range(table.first, table.first + first))
     advice = "look at what the first steps make that could be made before or be kept: loader "

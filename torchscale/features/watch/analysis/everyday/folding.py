@@ -41,8 +41,8 @@ the best model, and makes garbage."""
 _NAMED_BY_RULES = (K.STRAGGLER, K.PERIODIC_WORK)
 """What the rules find that says why something else is."""
 _LEFT = 2 * COST_FLOOR
-"""Share of the step above which what is left of a finding is one by itself: half of it or less, twice
-over what is called a bottleneck at all."""
+"""Share of the step above which what is left of a finding is one by itself: half of it or less,
+twice over what is called a bottleneck at all."""
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,9 @@ _DOES = {
     "add_image": "writes to TensorBoard",
     "memory_summary": "prints the memory of the device",
 }
-"""What a Python function that the program calls does, where its name leaves no doubt. Functions of C,
-such as ``print`` and ``item``, have no frame: the line of the program is all that is seen of them."""
+"""What a Python function that the program calls does, where its name leaves no doubt. Functions of
+C, such as ``print`` and ``item``, have no frame: the line of the program is all that is seen of
+them."""
 
 _WAITS = frozenset(
     (
@@ -64,7 +65,8 @@ _WAITS = frozenset(
         "recv",
     )
 )
-"""Functions of torch in which a rank waits for others: what is longer there tells of another one."""
+"""Functions of torch in which a rank waits for others: what is longer there tells of another
+one."""
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,8 @@ class _Stalls:
 
 
 def find_stalls(watched: WatchedSteps) -> list[EverydayCause]:
-    """Stalls of the loader on the ranks that lose most by them. A wait for data is one, however rare:
-    the time lies in no other column."""
+    """Stalls of the loader on the ranks that lose most by them. A wait for data is one, however
+    rare: the time lies in no other column."""
     stalls = [
         found
         for row in range(len(watched.ranks))
@@ -157,9 +157,9 @@ def _advice(stalls: _Stalls, work: SlowWork | None) -> str:
         )
     if stalls.period is not None:
         return (
-            "compare the period with num_workers, num_workers × prefetch_factor, and the batches of "
-            "a shard or an epoch: more workers, a larger prefetch_factor, shards that are opened "
-            "ahead, persistent_workers=True"
+            "compare the period with num_workers, num_workers × prefetch_factor, and the batches "
+            "of a shard or an epoch: more workers, a larger prefetch_factor, shards that are "
+            "opened ahead, persistent_workers=True"
         )
     return (
         "look for samples that take long (large files, retries, a slow disk or server): log what "

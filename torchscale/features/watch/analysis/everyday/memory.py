@@ -106,8 +106,8 @@ def _grown_elsewhere(
     row: int,
     time_ns: NDArray[np.int64],
 ) -> NDArray[np.float64] | None:
-    """By how many bytes the median of the other rows had grown at these times; ``None`` where one of
-    them is not known."""
+    """By how many bytes the median of the other rows had grown at these times; ``None`` where one
+    of them is not known."""
     grown = []
     for place, (one, readings) in enumerate(zip(series, values, strict=True)):
         known = readings != UNKNOWN
@@ -213,8 +213,8 @@ def _in_pieces(watched: WatchedSteps, found: Sequence[_Growing]) -> Finding:
         period=None,
         confidence=Confidence.MEDIUM,
         summary=f"the allocator of {_who(watched, rows)} reserves more and more of the device, "
-        f"{format_bytes(most.trend.per_second * _HOUR)} an hour{_beside(found)}, while tensors take "
-        "no more",
+        f"{format_bytes(most.trend.per_second * _HOUR)} an hour{_beside(found)}, while tensors "
+        "take no more",
         evidence=(
             f"{format_bytes(reserved)} are reserved; tensors took at most "
             f"{format_bytes(allocated)} when they were read "

@@ -24,8 +24,8 @@ from torchscale.util.words import plural
 
 _NS = 1e-9
 _CERTAIN_COUNT = 3
-"""Chosen: once or twice a program gets new shapes, as in the last batch of an epoch; from here on it
-goes on."""
+"""Chosen: once or twice a program gets new shapes, as in the last batch of an epoch; from here on
+it goes on."""
 _MAX_REASONS = 3
 _MAX_STEPS = 5
 """Reasons and steps that are listed as evidence."""

@@ -128,7 +128,8 @@ def growth(
 
 
 def _goes_on(quarters: list[float]) -> bool:
-    """Whether the second half grows nearly as much as the first, and the last quarter still does."""
+    """Whether the second half grows nearly as much as the first, and the last quarter still
+    does."""
     early, late = quarters[1] - quarters[0], quarters[3] - quarters[2]
     whole = quarters[3] - quarters[0]
     return whole > 0 and late >= _LATE_SHARE * early and late >= _LAST_SHARE * whole / 3

@@ -83,8 +83,8 @@ class WatchedSteps:
         return np.asarray(totals / self.log.per_column)
 
     def exact_steps(self, row: int, chosen: Marks) -> tuple[int, ...]:
-        """Numbers of the chosen columns' steps. Where columns hold several steps, these are the long
-        ones of the rank among them; none where its longest ones are not single."""
+        """Numbers of the chosen columns' steps. Where columns hold several steps, these are the
+        long ones of the rank among them; none where its longest ones are not single."""
         if self.log.per_column == 1:
             return tuple((np.flatnonzero(chosen) + self.first).tolist())
         mine = [item for item in self.log.long_steps if item.row == row]

@@ -200,14 +200,20 @@ def scenarios(sizes: list[int], clean: int) -> list[Scenario]:
         )
         for rank in range(n):
             found += [
-                Scenario(
-                    "pauses",
-                    FindingKind.PAUSES,
-                    n,
-                    rank,
-                    extra=0.2,
-                    cost=0.2 / PAUSE_EVERY,
-                    recorded=STEPS,
+                *(
+                    Scenario(
+                        cause,
+                        kind,
+                        n,
+                        rank,
+                        extra=0.2,
+                        cost=0.2 / PAUSE_EVERY,
+                        recorded=STEPS,
+                    )
+                    for cause, kind in (
+                        ("pauses", FindingKind.PAUSES),
+                        ("periodic", FindingKind.STRAGGLER),
+                    )
                 ),
                 Scenario(
                     "burn",
@@ -232,7 +238,11 @@ def scenarios(sizes: list[int], clean: int) -> list[Scenario]:
                     recorded=SPELL_STEPS,
                 ),
             ]
-        found.append(Scenario("pauses", FindingKind.PAUSES, n, extra=0.2, cost=0.2 / PAUSE_EVERY))
+        paused = Scenario("pauses", FindingKind.PAUSES, n, extra=0.2, cost=0.2 / PAUSE_EVERY)
+        periodic = replace(
+            paused, cause="periodic", expected=FindingKind.PERIODIC_WORK, recorded=STEPS
+        )
+        found += [paused, periodic]
     if 4 in sizes:
         found += _pipelines(clean)
     if 2 in sizes and os.geteuid() == 0 and shutil.which("ip") and shutil.which("tc"):
@@ -647,7 +657,7 @@ def _matrix(outcomes: list[Outcome]) -> str:
     for item in outcomes:
         scenario = item.scenario
         name = "clean" if scenario.expected is None else scenario.cause.replace("_", " ")
-        if scenario.cause in ("slow_loader", "slow_rank", "pauses"):
+        if scenario.cause in ("slow_loader", "slow_rank", "pauses", "periodic"):
             name += " (one rank)" if scenario.rank != NOBODY else " (all)"
         if scenario.stages > 1:
             name += f", {scenario.stages} stages × {scenario.copies}"

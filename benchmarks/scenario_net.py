@@ -7,6 +7,7 @@ other and the injected cause is the only difference. A trace shows its time as a
 
 from __future__ import annotations
 
+import itertools
 import time
 from contextlib import ExitStack
 from typing import Any
@@ -20,7 +21,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torchscale.worker.data.synthetic import SyntheticSource
 from torchscale.worker.models.interface import PipelineSplit
 
-PAUSE_EVERY = 15
+PAUSE_DISTANCES = (12, 18, 9, 21, 16, 6, 24, 14, 15)
+"""Steps from one pause to the next: what comes back at equal distances is periodic work."""
+PAUSE_EVERY = sum(PAUSE_DISTANCES) // len(PAUSE_DISTANCES)
+"""On average; exactly so many steps for periodic work."""
+_PAUSE_PLACES = frozenset(itertools.accumulate(PAUSE_DISTANCES))
 SPELL_SECONDS = 1.2
 """A rank that is slow at times is slow for so long, and fast for as long."""
 LONG_SHARE = 0.25
@@ -150,13 +155,16 @@ class ScenarioNet(nn.Module):
             slow = mine == self.rank and int(time.monotonic() / SPELL_SECONDS) % 2 == 0
         elif self.cause == "moving":
             slow = self.passes % size == mine
+        elif self.cause in ("pauses", "periodic"):
+            slow = self.rank in (-1, mine) and self._is_long_pass()
         else:
-            slow = (
-                self.cause == "pauses"
-                and self.passes % PAUSE_EVERY == 0
-                and self.rank in (-1, mine)
-            )
+            slow = False
         return self.extra if slow else 0.0
+
+    def _is_long_pass(self) -> bool:
+        if self.cause == "periodic":
+            return self.passes % PAUSE_EVERY == 0
+        return (self.passes - 1) % sum(PAUSE_DISTANCES) + 1 in _PAUSE_PLACES
 
     def make_batch(self, batch_size: int, generator: torch.Generator) -> dict[str, Tensor]:
         """Random rows as a batch."""

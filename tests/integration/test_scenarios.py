@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.quiet, pytest.mark.timeout(90
 
 
 CAUSES = cases(
-    ["none", "small_buckets", "slow_loader", "host_work", "pauses"],
+    ["none", "small_buckets", "slow_loader", "host_work", "pauses", "periodic"],
     ["slow_rank", "uneven_batch", "moving"],  # a slow rank: twice in test_diagnosis.py
 )
 

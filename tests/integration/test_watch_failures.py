@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+from tests.integration.test_watch_goodput import STORE_OF_EACH_ATTEMPT
+from torchscale.util.processes.bounded import Finished, run_bounded
+
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 TRAIN = """
@@ -23,7 +26,7 @@ FIRST
 import torch
 import torch.distributed as dist
 from datetime import timedelta
-dist.init_process_group("gloo", timeout=timedelta(seconds=20))  # a restart may meet stale addresses
+dist.init_process_group("gloo", timeout=timedelta(seconds=20))
 torch.set_num_threads(1)
 rank, world = dist.get_rank(), dist.get_world_size()
 attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
@@ -71,19 +74,17 @@ def _program(**parts: str) -> str:
 
 def _watch(
     directory: Path, program: str, *options: str, ranks: int = 2
-) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+) -> tuple[Finished, dict[str, Any]]:
     (directory / "train.py").write_text(program)
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command = ["-m", "torchscale", "watch", "-o", "job", "--", sys.executable, *launcher]
-    done = subprocess.run(
+    done = run_bounded(
         [sys.executable, *command, *options, "train.py"],
         cwd=directory,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=BOUND_SECONDS,
+        env={**os.environ, **STORE_OF_EACH_ATTEMPT, "OMP_NUM_THREADS": "1"},
+        timeout_seconds=BOUND_SECONDS,
     )
+    assert not done.timed_out, done.stderr
     return done, json.loads((directory / "job" / "watch.json").read_text())
 
 
@@ -179,9 +180,9 @@ def test_an_attempt_that_is_followed_by_another_has_its_reason(
     assert first["failure"]["summary"].startswith(reason)
     assert first["lost_seconds"] > 0
     assert "Attempts" in done.stderr
-    if done.returncode == 0:  # torch may fail to start again
-        assert report["failure"] is None
-        assert last["steps"] == 80
+    assert done.returncode == 0, done.stderr
+    assert report["failure"] is None
+    assert last["steps"] == 80
 
 
 def _free_port() -> int:

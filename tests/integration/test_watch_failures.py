@@ -224,7 +224,7 @@ def test_ranks_that_wait_for_one_that_was_not_started_say_so(tmp_path: Path) -> 
     summary = _does_not_begin(tmp_path, "bash", "-c", script.replace("&;", "&"))
 
     assert summary == (
-        f"ranks 0-2 wait in init_process_group (join.py:3) for rank 3 at 127.0.0.1:{port}, which "
+        f"ranks 0-2 wait in init_process_group at join.py:3 for rank 3 at 127.0.0.1:{port}, which "
         "has not joined: it was not started, or it cannot reach that address"
     )
 

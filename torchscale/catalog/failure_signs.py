@@ -23,6 +23,8 @@ PEER_LOST = (
     "nccl communicator was aborted",
 )
 """A collective failed because another rank had gone."""
+TIMED_OUT = ("timed out", "timeout")
+"""Nobody came, or answered, in time."""
 
 
 def says_any(text: str, signs: tuple[str, ...]) -> bool:

@@ -28,6 +28,8 @@ class FailureCause(str, Enum):
     """Ranks called collectives that do not fit together."""
     PEER_LOST = "peer_lost"
     """Ranks lost the connection to one that left nothing."""
+    NOT_JOINED = "not_joined"
+    """Ranks gave up waiting for others to join the process group."""
     INTERRUPTED = "interrupted"
     """Somebody ended the job."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.features.watch.job.folders import FACTS
-from torchscale.features.watch.ends.failure import FailedAttempt
+from torchscale.features.watch.ends.failed_attempt import FailedAttempt
 from torchscale.schema.watch.ends import ProcessEnd
 from torchscale.schema.watch.rank import RankFacts
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.features.watch.ends.left import LOST, attempt, exited, facts, left, raised
 from tests.features.watch.job.folders import USE
-from torchscale.features.watch.ends.failure import FailedAttempt, find_failure
+from torchscale.features.watch.ends.failed_attempt import FailedAttempt
+from torchscale.features.watch.ends.failure import find_failure
 from torchscale.features.watch.ends.kernel import KernelNews
 from torchscale.features.watch.ends.ranks import RankEnd
 from torchscale.schema.launch.hang import Autopsy, HangCause
@@ -179,6 +180,14 @@ def test_where_nothing_was_left_the_exit_code_is_all() -> None:
     killed = found(attempt(exit_code=137, oom_kills=2))
     assert (killed.cause, killed.signal) == (FailureCause.OOM_KILL, "SIGKILL")
     assert find_failure(attempt(exit_code=None)) is None
+
+
+def test_an_abort_in_a_collective_names_it() -> None:
+    c10d = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+    frames = (("/home/me/train.py", 8, "report"), (c10d, 3252, "all_reduce"))
+    failure = found(attempt(left("crash", 3, 9.9, frames=frames), exited(3, 10.0, -6)))
+    assert failure.summary == "rank 3 was ended by SIGABRT in all_reduce at train.py:8 (report)"
+    assert "another rank calls a different collective" in failure.evidence[0]
 
 
 def test_an_abort_is_a_mismatch_where_the_collectives_say_so() -> None:

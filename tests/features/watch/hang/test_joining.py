@@ -37,7 +37,7 @@ def test_one_rank_that_is_not_there_has_not_joined() -> None:
     found = _explained(_joining(2, 0, 1))
 
     assert found.summary == (
-        "ranks 0-2 wait in init_process_group (init_wait.py:3, main) for rank 3 at "
+        "ranks 0-2 wait in init_process_group at init_wait.py:3 (main) for rank 3 at "
         "127.0.0.1:29876, which has not joined: it was not started, or it cannot reach that address"
     )
     assert (found.cause, found.ranks) == (HangCause.RANK_MISSING, (3,))

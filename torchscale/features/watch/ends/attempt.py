@@ -8,8 +8,9 @@ from pathlib import Path
 
 from torchscale.features.watch.ends.calls import ended_calls
 from torchscale.features.watch.ends.collectives import mismatched_collectives
-from torchscale.features.watch.ends.failure import FailedAttempt, find_failure
-from torchscale.features.watch.ends.files import EndFiles
+from torchscale.features.watch.ends.failed_attempt import FailedAttempt
+from torchscale.features.watch.ends.failure import find_failure
+from torchscale.features.watch.ends.files import EndFiles, read_waits
 from torchscale.features.watch.ends.kernel import kernel_news
 from torchscale.features.watch.ends.ranks import RankEnd, rank_ends
 from torchscale.features.watch.job.attempts import Attempt
@@ -79,6 +80,9 @@ class JobEnds:
             FailedAttempt(
                 number=attempt.number,
                 ends=self._files.of_attempt(attempt.number),
+                waits=[
+                    wait for wait in read_waits(self._directory) if wait.attempt == attempt.number
+                ],
                 ranks={rank: stream.facts for rank, stream in streams.items()},
                 uses={rank: stream.use for rank, stream in streams.items()},
                 exit_code=exit_code,

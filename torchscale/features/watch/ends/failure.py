@@ -6,10 +6,9 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-from torchscale.features.watch.ends.kernel import KernelNews
+from torchscale.features.watch.ends.failed_attempt import FailedAttempt
 from torchscale.features.watch.ends.others import other_ends
 from torchscale.features.watch.ends.ranks import (
     RankEnd,
@@ -18,10 +17,13 @@ from torchscale.features.watch.ends.ranks import (
     received_signal,
     signal_name,
 )
-from torchscale.schema.launch.hang import Autopsy
-from torchscale.schema.watch.ends import ProcessEnd
+from torchscale.features.watch.ends.unjoined import (
+    never_joined,
+    unjoined_evidence,
+    unjoined_summary,
+)
+from torchscale.features.watch.hang.stacks import collective_in
 from torchscale.schema.watch.failure import FailureCause, JobFailure
-from torchscale.schema.watch.rank import RankFacts, RankUse
 from torchscale.util.text import ranks_label
 from torchscale.util.units import format_bytes
 from torchscale.util.words import plural
@@ -39,44 +41,6 @@ _MOST_SHOWN = 8
 _NAMED_SIGNALS = {"Killed": "SIGKILL", "Bus error": "SIGBUS", "Segmentation fault": "SIGSEGV"}
 """``strsignal`` of the signals that end loader workers → their names."""
 _SHARED = "/dev/shm"  # noqa: S108 - only looked at
-
-
-@dataclass(frozen=True)
-class FailedAttempt:
-    """What is known of an attempt that has ended.
-
-    Attributes:
-        number: Of the attempt.
-        ends: What its processes left.
-        ranks: What the ranks say of themselves that have reported.
-        uses: What their processes used.
-        exit_code: Of the program, as its caller sees it; ``None`` where it goes on.
-        program: Its name.
-        oom_kills: Of the kernel, on this host, during the attempt.
-        kernel: What the kernel's log says of that time.
-        collectives: Asked whether the ranks' collectives do not fit together.
-    """
-
-    number: int
-    ends: Sequence[ProcessEnd]
-    ranks: Mapping[int, RankFacts] = field(default_factory=dict)
-    uses: Mapping[int, RankUse] = field(default_factory=dict)
-    exit_code: int | None = None
-    program: str = "the program"
-    oom_kills: int = 0
-    kernel: KernelNews = field(default_factory=KernelNews)
-    collectives: Callable[[Sequence[RankEnd]], Autopsy | None] = lambda _: None
-
-    @property
-    def hosts(self) -> int:
-        """On which its processes ran."""
-        return len({facts.host for facts in self.ranks.values()} | {end.host for end in self.ends})
-
-    @property
-    def world_size(self) -> int:
-        """Ranks, as far as that is known; 0 where not."""
-        sizes = [facts.world_size for facts in self.ranks.values()]
-        return max([*sizes, *(end.world_size or 0 for end in self.ends)], default=0)
 
 
 def find_failure(attempt: FailedAttempt) -> JobFailure | None:
@@ -162,6 +126,13 @@ def _of_program(attempt: FailedAttempt) -> JobFailure | None:
 def _of_first(attempt: FailedAttempt, first: RankEnd, ends: Sequence[RankEnd]) -> JobFailure:
     """The cause and its sentence."""
     who = _who(attempt, first, ends)
+    missing = never_joined(first, ends, attempt.waits, attempt.ranks, attempt.world_size)
+    if missing:
+        return JobFailure(
+            cause=FailureCause.NOT_JOINED,
+            summary=unjoined_summary(missing, who, first.place),
+            evidence=(unjoined_evidence(missing, ends), f"{who} raised {first.first_line}"),
+        )
     at = f" at {first.place}" if first.place and not first.is_launcher else ""
     if first.error:
         return _of_exception(attempt, first, f"{who} raised {first.first_line}{at}", who)
@@ -180,7 +151,8 @@ def _of_first(attempt: FailedAttempt, first: RankEnd, ends: Sequence[RankEnd]) -
         said = f"{who} exited with code {first.exit_code} and left no traceback"
         return JobFailure(cause=FailureCause.EXIT, summary=said, evidence=(_SILENT_EXIT,))
     name = first.signal or "a signal"
-    said = f"{who} was ended by {name}{at}"
+    operation = collective_in(first.frames)
+    said = f"{who} was ended by {name}{f' in {operation}' if operation else ''}{at}"
     if name == "SIGKILL" and (first.pid in attempt.kernel.killed or attempt.oom_kills):
         if first.pid in attempt.kernel.killed:
             said = f"{who} was killed by the kernel ({name}): out of memory"
@@ -200,8 +172,9 @@ _UNSEEN_KILL = (
     "batch system, sent the signal"
 )
 _ABORTED = (
-    "a library ended the process (gloo does so where a collective gets more than it expects, "
-    "NCCL's watchdog after a time-out): its reason is in the output of the program"
+    "a library ended the process (gloo does so where another rank calls a different collective and "
+    "sends more than it expects, NCCL's watchdog after a time-out): its reason is in the output of "
+    "the program"
 )
 
 

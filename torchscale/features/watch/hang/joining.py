@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchscale.features.watch.hang.stacks import own_frame
+from torchscale.features.watch.hang.stacks import own_place
 from torchscale.schema.launch.hang import (
     Autopsy,
     HangCause,
@@ -34,15 +34,6 @@ class Joining:
     world_size: int
     address: str = ""
     frames: tuple[StackFrame, ...] = ()
-
-    @property
-    def place(self) -> str:
-        """``init_wait.py:3, main``; empty where not known."""
-        frame = own_frame(self.frames)
-        if frame is None:
-            return ""
-        function = "" if frame.function == "<module>" else f", {frame.function}"
-        return f"{frame.file.rpartition('/')[2]}:{frame.line}{function}"
 
 
 @dataclass(frozen=True)
@@ -121,15 +112,15 @@ def explain_joining(
         summary=summary,
         evidence=(*said, *evidence),
         positions=tuple(
-            RankPosition(rank=one.rank, place=one.place, collective=_JOINING)
+            RankPosition(rank=one.rank, place=own_place(one.frames), collective=_JOINING)
             for one in sorted(joining, key=lambda one: one.rank)
         ),
     )
 
 
 def _at(joining: Sequence[Joining]) -> str:
-    places = sorted({one.place for one in joining} - {""})
-    return f" ({places[0]})" if len(places) == 1 else ""
+    places = sorted({own_place(one.frames) for one in joining} - {""})
+    return f" at {places[0]}" if len(places) == 1 else ""
 
 
 def _where(addresses: Sequence[str]) -> str:

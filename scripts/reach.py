@@ -26,7 +26,7 @@ from pathlib import Path
 CEILINGS: Mapping[str, int] = {
     "profile": 24_000,
     "compare": 20_000,
-    "bisect": 24_000,
+    "bisect": 24_250,
     "validate": 22_400,
     "benchmark": 22_100,
     "measure": 21_900,
@@ -42,7 +42,7 @@ CEILINGS: Mapping[str, int] = {
     "init": 5_500,
     "docs": 4_500,
     "feature trace": 10_300,
-    "feature watch": 13_100,
+    "feature watch": 13_300,
     "feature validate": 7_000,
     "feature compare": 6_000,
     "feature decide": 4_000,

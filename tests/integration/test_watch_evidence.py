@@ -58,6 +58,7 @@ dist.destroy_process_group()
 """
 SLEEP = 3.0
 """Seconds by which rank 1 comes later to the process group."""
+LINE_OF_SLEEP = 1 + PROGRAM.split("SLEEP", maxsplit=1)[0].count("\n")
 
 pytestmark = pytest.mark.integration
 
@@ -87,10 +88,11 @@ def test_a_pause_is_at_its_line_in_its_step_on_each_rank(attempt: Attempt) -> No
         lines = evidence.lines
         chosen = np.zeros(attempt.follower.steps, np.bool_)
         chosen[40] = True  # the pause comes after the 41st step of the optimizer
-        ((line, count),) = lines.counts(chosen).most_common(1)
+        shares = lines.time_shares(chosen, lambda line: line)
+        line = max(shares, key=lambda line: shares[line].share)
         assert line.function == "write_summary"
-        assert count >= 10  # 20 a second
-        others = lines.counts(~chosen)
+        assert shares[line].samples >= 10  # 20 a second
+        others = lines.time_shares(~chosen, lambda line: line)
         assert not any(_is_pause(line) for line in others)
 
 
@@ -133,6 +135,7 @@ def test_parts_of_the_start_add_up_and_show_who_came_late(
     assert watched.report.startup == attempt.startup
     assert second.before_group - first.before_group == pytest.approx(SLEEP, abs=1.5)
     assert first.group - second.group == pytest.approx(SLEEP, abs=1.5)
+    assert second.places["before_group"] == f"train.py:{LINE_OF_SLEEP}"
     for one, end, stream in zip(
         (first, second), attempt.first_ends, attempt.follower.streams.values(), strict=True
     ):

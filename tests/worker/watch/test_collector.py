@@ -255,6 +255,26 @@ def test_versions_are_those_that_the_reader_expects() -> None:
     assert TIMING_VARIABLE == ring_settings.TIMING_VARIABLE
 
 
+IDLE = """
+import os, threading, time, torch
+assert len(os.listdir("/proc/self/task")) > 1  # somebody looks already
+assert threading.active_count() == 1
+time.sleep(0.3)
+if os.fork() == 0:
+    assert len(os.listdir("/proc/self/task")) == 1
+    os._exit(0)
+assert os.wait()[1] == 0
+"""
+
+
+def test_a_rank_that_begins_nothing_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert not _run(tmp_path, program=IDLE).parent.exists()
+
+
 def test_threads_that_fork_at_once_leave_the_collection_at_work(tmp_path: Path) -> None:
     collector = Collector(tmp_path)
     collector._has_thread = True

@@ -53,3 +53,24 @@ def test_a_rank_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch, text
     monkeypatch.setenv("RANK", text)
     with pytest.raises(ValueError, match=r"^RANK=.*: expected a number from 0 to 9,999,999$"):
         facts.rank()
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_one"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "2"}, True),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, False),
+        ({"WORLD_SIZE": "2"}, False),
+        ({"RANK": "1", "WORLD_SIZE": "two"}, False),
+        ({"RANK": "1", "WORLD_SIZE": "2", ends.RANK_VARIABLE: "1:1:2"}, False),
+    ],
+    ids=["one of two", "alone", "no rank", "no number", "started by a rank"],
+)
+def test_a_launcher_makes_a_process_a_rank(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], *, is_one: bool
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", ends.RANK_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert facts.is_launched_as_rank() is is_one

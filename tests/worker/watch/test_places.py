@@ -37,6 +37,8 @@ def test_the_line_is_the_innermost_one_of_the_program() -> None:
         contextlib.__file__,
         "<eval_with_key>.12",
         "/tmp/torchinductor_me/ab/cab.py",
+        "/another/venv/lib/python3.11/site-packages/framework/trainer.py",
+        "/usr/lib/python3/dist-packages/framework/trainer.py",
     ],
 )
 def test_a_library_and_generated_code_are_what_the_line_has_called(file: str) -> None:

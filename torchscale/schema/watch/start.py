@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from torchscale.schema.base import Count, Frozen, Seconds
 
 PARTS = {
@@ -28,6 +30,8 @@ class RankStart(Frozen):
         loading: Of checkpoints, wherever it came.
         compiling: By torch.compile, wherever it came.
         first_step: All else, until the first step had ended; waiting for other ranks is in it.
+        places: Part → the line of the program that it was at for most of it, as
+            ``train.py:88 (load)``; none where no line was.
     """
 
     rank: Count
@@ -38,6 +42,7 @@ class RankStart(Frozen):
     loading: Seconds = 0.0
     compiling: Seconds = 0.0
     first_step: Seconds = 0.0
+    places: dict[str, str] = Field(default_factory=dict)
 
     @property
     def total(self) -> float:

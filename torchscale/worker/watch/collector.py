@@ -62,6 +62,9 @@ _MOST_CALLS = 1 << 19
 """Collectives that are held, 100 MB: a disk that does not answer takes none of them."""
 _USE_EVERY = 10
 """Flushes between two writes of what the process used: 5 s."""
+_SAMPLE_SECONDS = _FLUSH_SECONDS / _SAMPLES_A_FLUSH
+_MOST_EARLY = 12_000
+"""Samples before there is anything to collect: ten minutes of a start."""
 
 
 def install(directory: str) -> None:
@@ -80,6 +83,8 @@ def install(directory: str) -> None:
     watch_modes(collector.marks)
     watch_collections(collector.marks, collector.on_collection)
     watch_groups(collector.startup.group_begins, collector.on_group)
+    if facts.is_launched_as_rank():
+        guarded(collector.look_early)
     os.register_at_fork(
         before=lambda: guarded(collector.pause),
         after_in_parent=lambda: guarded(collector.go_on),
@@ -127,7 +132,7 @@ class Collector:
     def _begin(self) -> None:
         self._starts = count()
         self._is_over = False
-        self._ends = threading.Event()
+        self._ends, self._has_news = threading.Event(), threading.Event()
         self._busy = threading.Lock()
         self._paused_by: int | None = None
         self._lock = threading.Lock()
@@ -144,6 +149,14 @@ class Collector:
         self._has_stepped = False
         self._answered = 0.0
         self._memory = MemoryReadings()
+
+    def look_early(self) -> None:
+        """Note where the program is from now on: its start may take long.
+
+        Raises:
+            RuntimeError: the process may have no further thread.
+        """
+        self._start_thread()
 
     def on_group(self) -> None:
         """After the job has made its process group."""
@@ -185,6 +198,7 @@ class Collector:
 
     def _stop(self) -> None:
         self._is_over = True
+        self._has_news.set()
         self.marks.stop()
         self.checkpoints.stop()
 
@@ -222,6 +236,11 @@ class Collector:
         facts.claim_rank()
         ends.know(self._facts)
         self.marks.start()
+        self._has_news.set()
+        if not self._has_thread:
+            self._start_thread()
+
+    def _start_thread(self) -> None:
         with _no_signals():
             # Not one of ``threading``'s: the program lists, traces and waits for those.
             _thread.start_new_thread(self._run, ())
@@ -249,10 +268,12 @@ class Collector:
 
     def _work(self) -> None:
         """Sample, read what is urgent, write, until the process ends."""
+        if not self._has_begun():
+            return
         self._guarded(self._open)
         flushed = beat(_FLUSH_SECONDS)
         while not self._has_failed:
-            if self._ends.wait(until_next(_FLUSH_SECONDS / _SAMPLES_A_FLUSH)):
+            if self._ends.wait(until_next(_SAMPLE_SECONDS)):
                 break
             with self._busy:
                 guarded(ends.look)
@@ -264,6 +285,16 @@ class Collector:
                     self._guarded(self._answer)
                 self._show_problem()
         self._end()
+
+    def _has_begun(self) -> bool:
+        """Sample until there is something to collect; whether there is."""
+        for _ in range(_MOST_EARLY):
+            if self._has_news.wait(until_next(_SAMPLE_SECONDS)):
+                break
+            with self._busy:
+                guarded(self._sampler.sample)
+        self._has_news.wait()
+        return self._recorder is not None and not self._is_over
 
     def _end(self) -> None:
         """Write the last of it."""
@@ -281,6 +312,7 @@ class Collector:
         if self._is_over or not self._has_thread:
             return
         self._ends.set()
+        self._has_news.set()
         self._has_ended.wait(_LAST_FLUSH_SECONDS)
         self._stop()
 

@@ -59,6 +59,15 @@ def belongs_to_a_rank() -> bool:
     return _is_started_by_a_rank() and noted == f"{rank()}:{world_size()}"
 
 
+def is_launched_as_rank() -> bool:
+    """Whether a launcher has made this process one rank of several."""
+    try:
+        is_one_of_several = "RANK" in os.environ and _number("WORLD_SIZE", 1) > 1
+    except ValueError:
+        return False
+    return is_one_of_several and not _is_started_by_a_rank()
+
+
 def _is_started_by_a_rank() -> bool:
     pid, _, _ = os.environ.get(RANK_VARIABLE, "").partition(":")
     return pid not in ("", str(os.getpid()))

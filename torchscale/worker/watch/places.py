@@ -23,8 +23,9 @@ _LIBRARIES = (
     "<eval_with_key>",
 )
 """What the files of libraries begin with, and of graphs that torch makes."""
-_GENERATED = "/torchinductor_"
-"""In the path of code that torch.compile writes, unless a variable names its folder."""
+_ANYWHERE = ("/site-packages/", "/dist-packages/", "/torchinductor_")
+"""In paths of libraries of another environment, as one over the system's packages has; and of code
+that torch.compile writes, unless a variable names its folder."""
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
@@ -35,7 +36,7 @@ def user_place(innermost: FrameType | None) -> Place | None:
     libraries = (*_LIBRARIES, os.environ.get(_CACHE) or _OWN)
     for code, line in frames(innermost):
         file = code.co_filename
-        if not file.startswith(libraries) and _GENERATED not in file:
+        if not file.startswith(libraries) and not any(part in file for part in _ANYWHERE):
             return file, line, code.co_name, called
         if not file.startswith(_OWN):
             called = code.co_name

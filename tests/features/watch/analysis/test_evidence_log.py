@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from torchscale.analysis.exchanges.events import MomentKind, Moments
 from torchscale.features.watch.analysis import evidence_log
 from torchscale.features.watch.analysis.evidence_log import EvidenceLog, StepRows
+from torchscale.features.watch.analysis.step_parts import PartBegins
 from torchscale.schema.watch.rank import CompiledFrame, NamedPlace
 
 NOTHING = np.zeros((0, 2), np.int64)
@@ -45,7 +47,8 @@ def test_each_sample_is_of_the_step_that_it_lies_in() -> None:
 
     assert lines.step.tolist() == [-1, 0, 0, 1]  # the last one's step is not complete
     assert [lines.places[place].line for place in lines.place] == [10, 20, 10, 20]
-    assert lines.counts(np.array([True, False])) == {lines.places[0]: 1, lines.places[1]: 1}
+    shares = lines.time_shares(np.array([True, False]), lambda line: line.line)
+    assert {line: share.samples for line, share in shares.items()} == {10: 1, 20: 1}
     log.assign(_edges(200, 250, 300), 2)
     assert log.evidence(()).lines.step.tolist() == [-1, 0, 0, 1, 3]
 
@@ -144,3 +147,23 @@ def test_a_place_out_of_order_is_none() -> None:
     log.name(NamedPlace.model_validate({"place": 5, **named}))
     log.name(NamedPlace.model_validate({"place": 0, **named}))
     assert [place.line for place in log.evidence(()).lines.places] == [10]
+
+
+def test_a_sample_is_of_the_part_in_which_it_was_taken_also_when_it_is_written_late() -> None:
+    log = _log(10)
+    kinds = [MomentKind.STEP, MomentKind.BACKWARD, MomentKind.BACKWARD_END, MomentKind.STEP]
+
+    def begins(begin: int) -> PartBegins:
+        times = np.array([begin, begin + 20, begin + 40, begin + 50])
+        moments = Moments(times, np.array(kinds, np.int64), np.zeros(4, np.int64))
+        return PartBegins.of(moments, np.array([begin + 30]))
+
+    log.add(_samples((110, 0), (125, 0), (135, 0)), NO_MEMORY, [])
+    log.assign(_edges(100, 150), 0, begins(100))
+    log.add(_samples((145, 0), (175, 0)), NO_MEMORY, [])
+    log.assign(_edges(150, 200), 1, begins(150))
+    lines = log.evidence(()).lines
+    assert lines.step.tolist() == [0, 0, 0, 0, 1]
+    assert lines.part.tolist() == [0, 2, 6, 3, 2]
+    every = np.ones(2, bool)
+    assert lines.part_shares(every)[[0, 2, 6]] == pytest.approx([0.4, 0.2, 0.2], abs=0.01)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from torchscale.features.watch.analysis.evidence import StartSamples
 from torchscale.features.watch.analysis.startup import (
     StartPoints,
     differs,
@@ -11,7 +13,7 @@ from torchscale.features.watch.analysis.startup import (
     slow_start,
 )
 from torchscale.schema.profiles.finding import Confidence, FindingKind
-from torchscale.schema.watch.rank import RankStartup
+from torchscale.schema.watch.rank import ProgramLine, RankStartup
 from torchscale.schema.watch.start import PARTS, RankStart
 
 S = 1_000_000_000
@@ -75,6 +77,34 @@ def test_what_came_after_the_first_step_is_left_out() -> None:
     assert _start(points) == {"loading": 5.0, "first_step": 55.0}
 
 
+LINES = tuple(
+    ProgramLine(file="/home/me/train.py", line=line, function=name, called="", samples=0)
+    for line, name in ((12, "prepare"), (30, "<module>"))
+)
+
+
+def test_a_part_has_the_line_that_it_is_mostly_at() -> None:
+    every = np.arange(105 * S, 121 * S, S // 10)
+    place = np.where((every >= 107 * S) & (every < 110 * S), 0, 1)
+    samples = StartSamples(every, place, LINES)
+    points = StartPoints(
+        100 * S,
+        121 * S,
+        _points(imported=105, group=110, grouped=120),
+        loads=((105 * S, 106 * S),),
+        samples=samples,
+    )
+    found = rank_start(0, points)
+    assert found.places == {"before_group": "train.py:12 (prepare)", "loading": "train.py:30"}
+
+
+def test_a_part_that_is_short_or_at_many_lines_has_none() -> None:
+    every = np.arange(100 * S, 110 * S, S // 2)
+    samples = StartSamples(every, np.arange(len(every)) % 2, LINES)
+    points = StartPoints(100 * S, 110 * S, _points(imported=103, group=109), samples=samples)
+    assert rank_start(0, points).places == {}
+
+
 def _ranks(count: int, late: dict[int, dict[str, float]], **usual: float) -> list[RankStart]:
     """Ranks whose first steps end together: who is not late waits in the process group."""
     known = {"imports": 3.0, "group": 0.1, "first_step": 1.0, **usual}
@@ -126,6 +156,32 @@ def test_a_rank_that_nobody_waits_for_is_not_named() -> None:
 @pytest.mark.parametrize("seconds", [4.0, 4.9])
 def test_some_seconds_are_chance(seconds: float) -> None:
     assert slow_start(_ranks(4, {2: {"imports": 3.0 + seconds}})) is None
+
+
+SEEN = {"before_group": "train.py:12 (prepare)"}
+
+
+def _late(seconds: float, usual: float = 0.1) -> list[RankStart]:
+    """Rank 1 is late before the process group, at a line that was seen."""
+    starts = _ranks(2, {1: {"before_group": usual + seconds}}, before_group=usual)
+    return [one.model_copy(update={"places": SEEN}) if one.rank else one for one in starts]
+
+
+def test_the_line_of_a_late_rank_comes_first() -> None:
+    found = slow_start(_late(40.0))
+    assert found is not None
+    assert found.advice.startswith("look at train.py:12 (prepare) first; look at what this rank")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "usual", "job", "is_told"),
+    [(3.5, 0.1, 30.0, True), (3.5, 0.1, 3600.0, False), (3.5, 2.0, 30.0, False)],
+    ids=["short job", "long job", "the others take seconds, too"],
+)
+def test_seconds_at_a_line_count_in_a_short_job(
+    seconds: float, usual: float, job: float, *, is_told: bool
+) -> None:
+    assert (slow_start(_late(seconds, usual), job) is not None) is is_told
 
 
 def test_a_part_that_takes_less_than_twice_the_others_time_is_their_disk() -> None:

@@ -52,8 +52,13 @@ def write_job(
     return directory
 
 
-def write_samples(directory: Path, rank: int, lines: Mapping[int, int]) -> None:
-    """Where a rank was seen during the first two seconds of its steps: line → samples."""
+def write_samples(
+    directory: Path,
+    rank: int,
+    lines: Mapping[int, int],
+    between: tuple[float, float] = (0.2, 2.2),
+) -> None:
+    """Where a rank was seen between these seconds of its steps: line → samples."""
     folder = directory / "ranks" / f"{rank}.0"
     places = [
         {"place": place, "file": "/home/me/train.py", "line": line, "function": "log", "called": ""}
@@ -62,7 +67,8 @@ def write_samples(directory: Path, rank: int, lines: Mapping[int, int]) -> None:
     with (folder / "names.jsonl").open("a") as file:
         file.write("".join(json.dumps(place) + "\n" for place in places))
     seen = np.repeat(np.arange(len(lines)), list(lines.values()))
-    times = START_NS + np.linspace(0.2e9, 2.2e9, len(seen)).astype(np.int64)
+    first, last = (round(seconds * 1e9) for seconds in between)
+    times = START_NS + np.linspace(first, last, len(seen)).astype(np.int64)
     rows = np.stack([times, seen], axis=1)
     (folder / "samples-000001.bin").write_bytes(rows.tobytes())
 

@@ -42,7 +42,7 @@ def test_a_slow_rank_is_reported_with_the_collective_and_the_line(tmp_path: Path
     (line, seconds) = found.lines[0]
     assert (line.line, line.function) == (31, "log")
     assert report.step_seconds is not None
-    assert seconds == pytest.approx(40 / 140 * report.step_seconds, rel=1e-3)
+    assert seconds == pytest.approx(40 / 140 * report.step_seconds, rel=0.03)  # in two parts of it
     assert report.steps == 201
     assert report.left_out_steps == LEFT_OUT
     assert [rank.blame for rank in report.per_rank] == pytest.approx([0, 1], abs=0.05)

@@ -16,16 +16,18 @@ from torchscale.features.watch.analysis.evidence import (
     MemorySeries,
     SeenLines,
     ShownByRank,
+    StartSamples,
 )
+from torchscale.features.watch.analysis.step_parts import NO_BEGINS, PartBegins, StepShares
 from torchscale.schema.watch.attempt import CheckpointCall
 from torchscale.schema.watch.rank import CompiledFrame, NamedPlace, ProgramLine
 
 Rows = NDArray[np.int64]
 MOST_SAMPLES, MOST_READINGS = 200_000, 4_000
-"""Of a rank: nearly three hours of all samples, 5 MB; of memory an hour, and each reading stands
+"""Of a rank: nearly three hours of all samples, 8 MB; of memory an hour, and each reading stands
 for many of a growth that matters."""
 _OF_A_JOB = 20
-"""Ranks that may have as many; more of them share that: 100 MB."""
+"""Ranks that may have as many; more of them share that: 160 MB."""
 _LEAST_SHARE = 500
 """Rows of a rank, however many ranks there are: levels and lines show in as many."""
 _MOST_PLACES = 10_000
@@ -63,13 +65,14 @@ class StepRows:
         self._count = end
         self._thin()
 
-    def assign(self, edges: Times, first: int) -> None:
+    def assign(self, edges: Times, first: int) -> Rows:
         """The steps between ``edges`` are complete, of which the first one has this number; what
-        came before it is of the step before."""
+        came before it is of the step before. The rows of these steps, to be filled."""
         pending = self._table[self._assigned : self._count]
         ready = int(np.searchsorted(pending[:, 1], edges[-1]))
         pending[:ready, 0] = _steps_of(pending[:ready, 1], edges, first)
         self._assigned += ready
+        return pending[:ready]
 
     @property
     def rows(self) -> Rows:
@@ -94,7 +97,7 @@ class EvidenceLog:
     """
 
     def __init__(self) -> None:
-        self._samples = StepRows(1, MOST_SAMPLES)
+        self._samples = StepRows(3, MOST_SAMPLES)
         self._memory = StepRows(3, MOST_READINGS)
         self._places: list[ProgramLine] = []
         self._frames: list[CompiledFrame] = []
@@ -102,6 +105,7 @@ class EvidenceLog:
         self._last: dict[str, int] = {}
         self._noted = 0
         self._edges: Times = np.zeros(0, np.int64)
+        self._begins = NO_BEGINS
         self.first_compiles: list[tuple[int, int]] = []
 
     def share(self, ranks: int) -> None:
@@ -118,23 +122,31 @@ class EvidenceLog:
 
     def add(self, samples: Rows, memory: Rows, frames: Sequence[CompiledFrame]) -> None:
         """What the rank wrote since the last call."""
-        self._samples.add(samples)
+        self._samples.add(np.pad(samples, ((0, 0), (0, 2))))
         self._memory.add(memory)
         self._frames += frames[: max(0, _MOST_FRAMES - self._noted)]
         self._noted += len(frames)
 
-    def assign(self, edges: Times, first: int) -> None:
+    def assign(
+        self,
+        edges: Times,
+        first: int,
+        begins: PartBegins = NO_BEGINS,
+    ) -> None:
         """Steps of the rank are complete.
 
         Args:
             edges: When they ended, the first one of the step before.
             first: Number of the first step.
+            begins: Of parts of its steps, at least from the first edge to the last.
         """
         # What began before the last stretch ended may be written after it.
         before = self._edges[:-1]
         whole, first = np.concatenate([before, edges]), first - len(before)
-        self._edges = edges
-        self._samples.assign(whole, first)
+        parts = StepShares(self._begins.until(int(edges[0]), begins), whole)
+        self._edges, self._begins = edges, begins
+        samples = self._samples.assign(whole, first)
+        samples[:, 3], samples[:, 4] = parts.at(samples[:, 1]), parts.shares(samples[:, 1])
         self._memory.assign(whole, first)
         known = [frame for frame in self._frames if frame.began_ns < edges[-1]]
         self._frames = [frame for frame in self._frames if frame.began_ns >= edges[-1]]
@@ -172,15 +184,33 @@ class EvidenceLog:
         Args:
             saves: Checkpoints that the rank completed.
         """
-        samples = self._samples.rows
-        samples = samples[(samples[:, 2] >= 0) & (samples[:, 2] < len(self._places))]
+        samples = self._known_samples
         step, time, *memory = np.maximum(self._memory.rows, UNKNOWN).T
         return ShownByRank(
-            SeenLines(samples[:, 0], samples[:, 2], tuple(self._places)),
+            SeenLines(
+                samples[:, 0],
+                samples[:, 2],
+                tuple(self._places),
+                samples[:, 3],
+                samples[:, 4],
+            ),
             MemorySeries(step, time, *memory),
             tuple(self._compiled),
             tuple(saves),
         )
+
+    @property
+    def start_samples(self) -> StartSamples:
+        """Samples before the first step had ended."""
+        samples = self._known_samples
+        samples = samples[samples[:, 0] < 0]
+        return StartSamples(samples[:, 1], samples[:, 2], tuple(self._places))
+
+    @property
+    def _known_samples(self) -> Rows:
+        """Those of places that have names."""
+        samples = self._samples.rows
+        return samples[(samples[:, 2] >= 0) & (samples[:, 2] < len(self._places))]
 
 
 def _steps_of(times: Times, edges: Times, first: int) -> Rows:

@@ -3,6 +3,8 @@ too much of it."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -10,6 +12,8 @@ from statistics import median
 import numpy as np
 
 from torchscale.analysis.stats.intervals import IntervalSet, union
+from torchscale.features.watch.analysis.everyday.lines import place_of
+from torchscale.features.watch.analysis.evidence import StartSamples
 from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 from torchscale.schema.watch.rank import RankStartup
 from torchscale.schema.watch.start import PARTS, RankStart
@@ -19,6 +23,11 @@ from torchscale.util.words import capped
 LEAST_LATE = 5.0
 """Seconds by which a rank is later than the others: the cache of files and the order in which ranks
 come to a disk make some seconds of difference by chance."""
+_LEAST_SEEN = 3.0
+"""Seconds where a line of the program was seen for most of it, which takes the others next to
+nothing, in a job that is short so far."""
+_SEEN_TIMES, _SEEN_SHARE = 4.0, 0.05
+"""How often the others' time its part is then, and of the job so far."""
 _LATE_TIMES = 2.0
 """How often the others' time its part is: less is the spread of a disk that all ranks read at
 once."""
@@ -37,6 +46,8 @@ _MOST_NAMED = 8
 """Ranks in a sentence."""
 _WAITING = ("group", "first_step")
 """Parts in which a rank waits for others."""
+_LEAST_SAMPLES = 10
+"""Of a part, for its line to be told: half a second."""
 _NS = 1e-9
 
 
@@ -50,6 +61,7 @@ class StartPoints:
         startup: Points that it noted.
         first_call: Its first collective; ``None`` without.
         loads, compiles: When each load of a checkpoint, and each compilation, began and ended.
+        samples: Where it was seen; ``None`` where nothing looked.
     """
 
     began: int
@@ -58,6 +70,7 @@ class StartPoints:
     first_call: int | None = None
     loads: tuple[tuple[int, int], ...] = ()
     compiles: tuple[tuple[int, int], ...] = ()
+    samples: StartSamples | None = None
 
 
 def rank_start(rank: int, points: StartPoints) -> RankStart:
@@ -80,14 +93,25 @@ def rank_start(rank: int, points: StartPoints) -> RankStart:
     loads = loads.clipped(points.began, end)
     compiles = compiles.clipped(points.began, end).minus(loads)
     named = union([loads, compiles])
-    parts: dict[str, float] = {"loading": loads.length * _NS, "compiling": compiles.length * _NS}
     at = points.began
+    spans = {"loading": loads, "compiling": compiles}
     for name, point in ends.items():
         until = at if point is None else min(max(at, point), max(at, end))
-        inside = int(named.within(np.array([at]), np.array([until]))[0])
-        parts[name] = (until - at - inside) * _NS
+        spans[name] = _spans([(at, until)]).minus(named)
         at = until
-    return RankStart(rank=rank, **parts)
+    parts = {name: span.length * _NS for name, span in spans.items()}
+    seen = {name: _place(points.samples, spans[name]) for name in PARTS if name not in _WAITING}
+    places = {name: place for name, place in seen.items() if place}
+    return RankStart(rank=rank, places=places, **parts)
+
+
+def _place(samples: StartSamples | None, span: IntervalSet) -> str:
+    """The line that most samples are at; empty where none has most."""
+    lines = [] if samples is None else samples.within(span)
+    if len(lines) < _LEAST_SAMPLES:
+        return ""
+    line, count = Counter(lines).most_common(1)[0]
+    return place_of(line) if count > _MOST * len(lines) else ""
 
 
 def _spans(pairs: Sequence[tuple[int, int]]) -> IntervalSet:
@@ -101,15 +125,20 @@ def differs(starts: Sequence[RankStart]) -> bool:
     return any(max(seconds) - min(seconds) > LEAST_LATE for seconds in parts)
 
 
-def slow_start(starts: Sequence[RankStart]) -> Finding | None:
+def slow_start(starts: Sequence[RankStart], seconds: float = math.inf) -> Finding | None:
     """A rank that the others wait for as the job starts, else a part that takes most of a long
-    start on all ranks; ``None`` where neither is."""
+    start on all ranks; ``None`` where neither is.
+
+    Args:
+        starts: Of all ranks.
+        seconds: Of the job's steps so far.
+    """
     if not starts:
         return None
-    return _late_rank(starts) or _long_part(starts)
+    return _late_rank(starts, seconds) or _long_part(starts)
 
 
-def _late_rank(starts: Sequence[RankStart]) -> Finding | None:
+def _late_rank(starts: Sequence[RankStart], seconds: float) -> Finding | None:
     if len(starts) < 2:
         return None
     delays = [
@@ -120,7 +149,11 @@ def _late_rank(starts: Sequence[RankStart]) -> Finding | None:
     ]
     delay, name, last = max(delays, key=lambda found: found[0])
     usual = last.part(name) - delay
-    if delay < LEAST_LATE or last.part(name) < _LATE_TIMES * usual:
+    place = last.places.get(name, "")
+    is_seen = bool(place) and delay > _SEEN_SHARE * seconds
+    if delay < (_LEAST_SEEN if is_seen else LEAST_LATE):
+        return None
+    if last.part(name) < (_LATE_TIMES if delay >= LEAST_LATE else _SEEN_TIMES) * usual:
         return None
     late = [one for one in starts if one.part(name) - usual >= _ALSO_LATE * delay]
     in_time = [one for one in starts if one not in late]
@@ -144,7 +177,9 @@ def _late_rank(starts: Sequence[RankStart]) -> Finding | None:
             f"the others wait {format_seconds(waited, 2)} longer in the process group and the "
             "first step",
         ),
-        advice=_ADVICE_FOR_ONE[name],
+        advice=f"look at {place} first; {_ADVICE_FOR_ONE[name]}"
+        if place
+        else _ADVICE_FOR_ONE[name],
     )
 
 

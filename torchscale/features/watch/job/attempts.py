@@ -69,9 +69,9 @@ class Attempt:
         if self.clock is None:
             self.clock = StepClock(stretch.begin_ns)
             self.first_ends = tuple(int(edge[0]) for edge in stretch.edges)
-        for stream, edge in zip(self.follower.streams.values(), stretch.edges, strict=True):
-            stream.evidence.share(len(self.follower.ranks))
-            stream.evidence.assign(edge, steps.first)
+        for place, stream in enumerate(self.follower.streams.values()):
+            stream.evidence.share(len(stretch.edges))
+            stream.evidence.assign(stretch.edges[place], steps.first, stretch.parts[place])
         self.log.stages = self.follower.stages
         self.log.sends = self.follower.sends >= self.follower.steps
         self.clock.add(stretch.spans)
@@ -203,6 +203,7 @@ def _start_points(stream: RankStream, first_end: int) -> StartPoints:
         first_call=stream.first_call_ns,
         loads=tuple((load.began_ns, load.ended_ns) for load in loads),
         compiles=tuple(stream.evidence.first_compiles),
+        samples=stream.evidence.start_samples,
     )
 
 

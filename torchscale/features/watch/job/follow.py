@@ -24,6 +24,7 @@ from torchscale.features.watch.analysis.device_steps import device_step_times
 from torchscale.features.watch.analysis.lengths import is_compared, waits_by_length
 from torchscale.features.watch.analysis.rounds import RoundStart, find_round
 from torchscale.features.watch.analysis.stages import stages_of
+from torchscale.features.watch.analysis.step_parts import PartBegins
 from torchscale.features.watch.analysis.wall_time import MomentGaps, find_spans
 from torchscale.features.watch.job.held_steps import HeldSteps
 from torchscale.features.watch.job.rank_folders import rank_folders
@@ -40,6 +41,7 @@ class NewSteps:
         begin_ns: When the first of them began.
         edges: Of each rank: when they ended, the first one of the step before.
         spans: What of them was no step.
+        parts: Of each rank: when parts of its steps began.
     """
 
     steps: JobSteps
@@ -47,6 +49,7 @@ class NewSteps:
     begin_ns: int
     edges: tuple[Times, ...]
     spans: MomentGaps
+    parts: tuple[PartBegins, ...]
 
 
 @dataclass(frozen=True)
@@ -224,10 +227,15 @@ class JobFollower:
         events = [one.events for one in held]
         steps, waited = self._times(held, events, edges)
         spans = find_spans(events, edges[0])
+        on_host = steps.waits_by is WaitsBy.CALLS
         self.steps += len(steps)
         for one, edge in zip(held, edges, strict=True):
             one.drop_before(int(edge[-1]))
-        return NewSteps(steps, waited, int(edges[0][0]), tuple(edges), spans)
+        parts = tuple(
+            PartBegins.of(one.moments, blocked.start if on_host else blocked.start[:0])
+            for one, blocked in zip(events, waited, strict=True)
+        )
+        return NewSteps(steps, waited, int(edges[0][0]), tuple(edges), spans, parts)
 
     def _waits_for_more(self, held: Sequence[HeldSteps]) -> bool:
         """Whether the first steps are too few to tell how their collectives hang together, and

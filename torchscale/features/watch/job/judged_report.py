@@ -25,7 +25,7 @@ def with_verdict(
     findings = tuple(with_places(item, attempt, table) for item in verdict.findings)
     edges = {edge for item in findings for edge in (item.first_step, item.last_step)}
     seconds = max(1, attempt.follower.steps) * float(table.wall.mean())
-    starts = [slow_start(attempt.startup)]
+    starts = [slow_start(attempt.startup, seconds)]
     if attempt.log is not None:
         starts.append(find_slow_first_steps(attempt.log, attempt.evidence, LEFT_OUT))
     return report.model_copy(

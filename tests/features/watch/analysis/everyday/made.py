@@ -163,7 +163,8 @@ class Job:
             length = self.parts[part][row][step]
             place[(left >= begun) & (left < begun + length)] = number
             begun += length
-        return SeenLines(step, place, tuple(places))
+        nothing = np.zeros(len(at), np.int64)
+        return SeenLines(step, place, tuple(places), nothing, nothing)
 
     def watched(self, *, on_device: bool = False, **evidence: object) -> WatchedSteps:
         log = self.log()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.features.watch.analysis.everyday.made import FIRST, Job
+from tests.features.watch.analysis.everyday.made import FIRST, Job, line
 from torchscale.features.watch.analysis.everyday.first_steps import find_slow_first_steps
 from torchscale.features.watch.analysis.evidence import Compilation
 from torchscale.features.watch.analysis.step_log import StepLog
@@ -32,6 +32,21 @@ def test_first_steps_cost_what_they_take_beyond_later_ones() -> None:
     assert found.summary.endswith("% of the steps so far")
     assert "torch.compile took 29.0 s of them" in found.evidence
     assert "TORCHINDUCTOR_CACHE_DIR" in found.advice
+
+
+def test_a_rank_that_takes_long_in_them_is_named_with_its_line() -> None:
+    job = Job(2).add("cache", 1, [0, 1], 1.5).at("cache", line("train.py:40 fill_cache"))
+    found = find_slow_first_steps(log_of(job), job.evidence(), FIRST)
+
+    assert found is not None
+    assert found.rank == 1
+    assert found.summary.startswith("the others wait for rank 1 in the first 10 steps: they take")
+    assert found.advice == "look at train.py:40 (fill_cache) first, which the other ranks do not do"
+
+
+def test_seconds_of_one_rank_that_all_take_are_none() -> None:
+    job = Job(2).add("cache", slice(None), [0, 1], 1.5)
+    assert find_slow_first_steps(log_of(job), job.evidence(), FIRST) is None
 
 
 @pytest.mark.parametrize(("steps", "seconds"), [([0], 5.0), ([20, 30], 20.0)])

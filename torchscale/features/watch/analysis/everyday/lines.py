@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from statistics import median
 
 import numpy as np
 
 from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.features.watch.analysis.everyday.cause import LineSeconds
 from torchscale.features.watch.analysis.everyday.watched import Marks, Series, WatchedSteps
-from torchscale.features.watch.analysis.evidence import ShownByRank
+from torchscale.features.watch.analysis.evidence import K, ShownByRank, TimeShare
 from torchscale.schema.watch.rank import ProgramLine
 
-K = TypeVar("K", bound=Hashable)
-
-_LEAST_SAMPLES = 3
-"""At a line in slow steps: one or two may be of any line."""
+_LEAST_SAMPLES = 2
+"""At a line, for it to be told: one may be of any line."""
 _DEVIATIONS = 2.0
 """By which a line's share must exceed its share of other steps: 2 % of lines do so by chance, and
 these by little."""
@@ -100,8 +97,9 @@ class SlowWork:
 
 
 def place_of(line: ProgramLine) -> str:
-    """``train.py:31 (log_metrics)``."""
-    return f"{line.file.rpartition('/')[2]}:{line.line} ({line.function})"
+    """``train.py:31 (log_metrics)``; without a function outside of all."""
+    function = "" if line.function == _OUTSIDE else f" ({line.function})"
+    return f"{line.file.rpartition('/')[2]}:{line.line}{function}"
 
 
 def lines_in(
@@ -115,22 +113,20 @@ def lines_in(
         slow, typical: By step, from step 0 on.
         seconds: The rank's time by step.
     """
-    return _Samples(evidence, slow, typical, seconds).longer(lambda line: line)
+    return _slower(evidence, slow, typical, seconds, _line)
 
 
 def work_in(evidence: ShownByRank, slow: Marks, typical: Marks, seconds: Series) -> SlowWork | None:
     """The function in which slow steps are longer by more than half of what they are longer; the
     arguments are those of :func:`lines_in`."""
-    samples = _Samples(evidence, slow, typical, seconds)
-    functions = samples.longer(_function)
-    excess = samples.length - samples.usual
+    functions = _slower(evidence, slow, typical, seconds, _function)
+    excess = _mean(seconds, slow) - _mean(seconds, typical)
     if not functions or functions[0][1] <= EXPLAINED_SHARE * excess or excess <= 0:
         return None
     function, more = functions[0]
-    inside = Counter(
-        {line: count for line, count in samples.counts.items() if _function(line) == function}
-    )
-    line = inside.most_common(1)[0][0]
+    shares = evidence.lines.time_shares(slow, _line)
+    inside = [line for line in shares if _function(line) == function]
+    line = max(inside, key=lambda line: shares[line].samples)
     return SlowWork(line, min(more, excess), min(1.0, more / excess))
 
 
@@ -145,67 +141,63 @@ def lines_beside(
         chosen: Steps that count, from step 0 on.
         step_seconds: Mean step.
     """
-    counts, beside = mine.lines.counts(chosen), [one.lines.counts(chosen) for one in others]
-    total, totals = counts.total(), [one.total() for one in beside]
-    if not total or not all(totals):
+    shares = mine.lines.time_shares(chosen, _line)
+    beside = [one.lines.time_shares(chosen, _line) for one in others]
+    if not all(beside):
         return []
+    medians = {}
+    for line in shares:
+        theirs = [one.get(line, TimeShare()) for one in beside]
+        share, variance = (median(getattr(one, of) for one in theirs) for of in _OF_SHARES)
+        medians[line] = TimeShare(0, share, variance)
+    return _longer(shares, medians, step_seconds, step_seconds)
+
+
+_OF_SHARES = ("share", "variance")
+
+
+def _slower(
+    evidence: ShownByRank,
+    slow: Marks,
+    typical: Marks,
+    seconds: Series,
+    key: Callable[[ProgramLine], K],
+) -> list[tuple[K, float]]:
+    """By a key of lines, the seconds that a slow step is longer than a typical one."""
+    shares = evidence.lines.time_shares(slow, key)
+    others = evidence.lines.time_shares(typical, key)
+    if not others:
+        return []
+    return _longer(shares, others, _mean(seconds, slow), _mean(seconds, typical))
+
+
+def _longer(
+    shares: Mapping[K, TimeShare], others: Mapping[K, TimeShare], length: float, usual: float
+) -> list[tuple[K, float]]:
+    """Keys with more of a step of one length than of another one, by more than chance; the seconds,
+    the longest first."""
     found = []
-    for line, count in counts.items():
-        shares = [one[line] / rest for one, rest in zip(beside, totals, strict=True)]
-        more = (count / total - float(np.median(shares))) * step_seconds
-        if more > 0:
-            found.append((line, more))
+    for key, share in shares.items():
+        other = others.get(key, TimeShare())
+        more = share.share * length - other.share * usual
+        scatter = math.sqrt(share.variance * length**2 + other.variance * usual**2)
+        if share.samples >= _LEAST_SAMPLES and more > _DEVIATIONS * scatter:
+            found.append((key, more))
     return sorted(found, key=lambda pair: -pair[1])
+
+
+def _mean(seconds: Series, chosen: Marks) -> float:
+    return float(seconds[chosen].mean()) if chosen.any() else 0.0
+
+
+def _line(line: ProgramLine) -> ProgramLine:
+    return line
 
 
 def _function(line: ProgramLine) -> tuple[str, str]:
     """The function of a line; of a program without functions, the line itself."""
     name = f"line {line.line}" if line.function == _OUTSIDE else line.function
     return line.file, name
-
-
-class _Samples:
-    """Samples of slow steps and of typical ones.
-
-    Attributes:
-        counts: Of slow steps, by line.
-        length, usual: Mean seconds of a slow step, and of a typical one.
-    """
-
-    def __init__(self, evidence: ShownByRank, slow: Marks, typical: Marks, seconds: Series) -> None:
-        self.counts = evidence.lines.counts(slow)
-        self._others = evidence.lines.counts(typical)
-        self.length = float(seconds[slow].mean()) if slow.any() else 0.0
-        self.usual = float(seconds[typical].mean()) if typical.any() else 0.0
-
-    def longer(self, key: Callable[[ProgramLine], K]) -> list[tuple[K, float]]:
-        """Seconds that a slow step is longer, by a key of lines."""
-        counts, others = _summed(self.counts, key), _summed(self._others, key)
-        total, rest = counts.total(), others.total()
-        if not total or not rest:
-            return []
-        found = []
-        for item, count in counts.items():
-            more = count / total * self.length - others[item] / rest * self.usual
-            scatter = math.hypot(
-                _deviation(count, total) * self.length, _deviation(others[item], rest) * self.usual
-            )
-            if count >= _LEAST_SAMPLES and more > _DEVIATIONS * scatter:
-                found.append((item, more))
-        return sorted(found, key=lambda pair: -pair[1])
-
-
-def _summed(counts: Counter[ProgramLine], key: Callable[[ProgramLine], K]) -> Counter[K]:
-    sums: Counter[K] = Counter()
-    for line, count in counts.items():
-        sums[key(line)] += count
-    return sums
-
-
-def _deviation(count: int, total: int) -> float:
-    """Standard error of a share."""
-    share = count / total
-    return math.sqrt(share * (1 - share) / total)
 
 
 def slow_lines(

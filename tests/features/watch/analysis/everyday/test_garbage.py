@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.features.watch.analysis.everyday.made import MS, Job
+from tests.features.watch.analysis.everyday.made import MS, Job, line
 from torchscale.features.watch.analysis.everyday.garbage import find_collections
 from torchscale.schema.profiles.finding import FindingKind
 
@@ -21,6 +21,16 @@ def test_ranks_that_collect_in_different_steps_cost_the_sum() -> None:
     assert found.cost_seconds == pytest.approx(4 * 60 * MS / 20, rel=0.1)
     assert any("ranks collect in different steps" in text for text in found.evidence)
     assert "on all ranks in the same steps" in found.advice
+
+
+def test_the_line_is_that_of_the_rank_with_most() -> None:
+    """Not of the first one, which waits in these steps."""
+    job = Job().at("collection", line("train.py:40 free_memory"))
+    for row in range(4):
+        job.add("collection", row, slice(10 + 5 * row, None, 20), (80 if row == 2 else 60) * MS)
+    (cause,) = find_collections(job.watched())
+
+    assert "mostly at train.py:40 (free_memory)" in cause.finding.evidence
 
 
 def test_ranks_that_collect_together_cost_it_once() -> None:

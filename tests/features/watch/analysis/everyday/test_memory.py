@@ -101,12 +101,12 @@ def test_what_is_reserved_for_growing_tensors_is_not_in_pieces() -> None:
     assert "pieces" not in finding.advice
 
 
-def short(values: np.ndarray) -> MemorySeries:
-    """Readings of ten seconds."""
+def short(values: np.ndarray, seconds: float = 10.0) -> MemorySeries:
+    """Readings of seconds."""
     whole = memory(values)
     return MemorySeries(
         whole.step,
-        whole.time_ns[0] + np.linspace(0, 10e9, len(values)).astype(np.int64),
+        whole.time_ns[0] + np.linspace(0, seconds * 1e9, len(values)).astype(np.int64),
         whole.resident,
         whole.allocated,
         whole.reserved,
@@ -123,6 +123,15 @@ def test_in_a_short_job_a_rank_is_told_by_the_others() -> None:
     assert "a step more than that of the others, " in finding.summary
     assert found(dict.fromkeys(range(4), sound)) == ()
     assert found(dict.fromkeys(range(4), leak)) == ()
+
+
+@pytest.mark.parametrize(("seconds", "is_told"), [(6.0, True), (3.5, False)])
+def test_so_much_of_a_job_must_have_been_seen(seconds: float, *, is_told: bool) -> None:
+    """Readings come twice a second, and a third of so short a job is left out."""
+    time = np.linspace(0, 1, round(2 * seconds) + 1)
+    sound = short(np.full(len(time), 500.0 * MIB), seconds)
+    leak = short(500 * MIB + 200 * MIB * time, seconds)
+    assert bool(found({0: sound, 1: leak, 2: sound, 3: sound})) is is_told
 
 
 def test_of_growth_beyond_the_others_nothing_is_foretold() -> None:

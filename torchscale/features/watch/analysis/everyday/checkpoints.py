@@ -27,7 +27,7 @@ def find_checkpoints(watched: WatchedSteps) -> list[EverydayCause]:
     if found is None:
         return []
     saves = _saves(watched, found)
-    lines, work = slow_lines(watched, found.rows[0], found.steps, found.each)
+    lines, work = slow_lines(watched, found.most, found.steps, found.each)
     calls = sorted({save.call for save in saves}) or ["a call that saves"]
     evidence = [found.times]
     if work is not None:

@@ -15,7 +15,7 @@ def find_evaluations(watched: WatchedSteps) -> list[EverydayCause]:
     found = find_interruptions(watched, watched.table.evaluating)
     if found is None:
         return []
-    lines, work = slow_lines(watched, found.rows[0], found.steps, found.each)
+    lines, work = slow_lines(watched, found.most, found.steps, found.each)
     evidence = [found.times]
     if work is not None:
         evidence.append(f"mostly at {work.place}")

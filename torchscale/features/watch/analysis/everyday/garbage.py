@@ -18,7 +18,7 @@ def find_collections(watched: WatchedSteps) -> list[EverydayCause]:
     found = find_interruptions(watched, watched.table.collection)
     if found is None:
         return []
-    lines, work = slow_lines(watched, found.rows[0], found.steps, found.each)
+    lines, work = slow_lines(watched, found.most, found.steps, found.each)
     cause = found.told(
         FindingKind.GARBAGE_COLLECTION,
         watched,

@@ -40,6 +40,7 @@ class Interruptions:
 
     Attributes:
         rows: Ranks with most of it.
+        most: The one with most of all; ``steps`` and ``each`` are its own.
         by_column: Seconds a step that at least one rank is interrupted.
         cost: Seconds a step that the job loses.
         is_certain: Whether ``cost`` is measured, and not the most that it can be.
@@ -51,6 +52,7 @@ class Interruptions:
     """
 
     rows: tuple[int, ...]
+    most: int
     by_column: Series
     cost: float
     is_certain: bool
@@ -125,6 +127,7 @@ def find_interruptions(watched: WatchedSteps, times: Matrix) -> Interruptions | 
     together = float(by_column.mean())
     return Interruptions(
         rows=rows,
+        most=most,
         by_column=by_column,
         cost=cost,
         is_certain=is_certain,

@@ -75,7 +75,7 @@ class Demands:
 
 
 BY_ITSELF = Demands(_BLOCKS, _LEAST_READINGS, _LEAST_SECONDS)
-BESIDE_OTHERS = Demands(blocks=8, readings=10, seconds=5.0)
+BESIDE_OTHERS = Demands(blocks=8, readings=8, seconds=3.0)
 """Of a rank beside the others of its job: what settles does so on all of them."""
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from torchscale.analysis.diagnosis.signals import MIN_COMPARED
 from torchscale.analysis.diagnosis.step_windows import block_medians
 from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.analysis.stats.change_points import NoisySeries, change_points
@@ -24,6 +25,8 @@ _POINT_SECONDS = 0.1
 lasts some milliseconds, and neighbouring points would not be independent."""
 _LEAST_CHANGE = 0.05
 """Of the logarithm of a level: smaller changes come and go with a host's clock."""
+LEAST_STRETCH = 2 * MIN_COMPARED
+"""Steps of a stretch that is judged by itself: of changes that are nearer, the largest counts."""
 _CLOSE_POINTS = 4
 """Changes of several series that lie so near each other are one."""
 _MAX_SERIES = 16
@@ -44,26 +47,29 @@ def level_changes(table: JobSteps, log: StepLog) -> tuple[int, ...]:
         peaks = relative.max(axis=1)
         logs += list(relative[np.argsort(-peaks)[:_MAX_SERIES]])
     places = change_points([NoisySeries(tuple(series.tolist())) for series in logs])
-    found = sorted(
-        {
-            place
-            for series, of_series in zip(logs, places, strict=True)
-            for place in _large(series, of_series)
-        }
-    )
+    sizes: dict[int, float] = {}
+    for series, of_series in zip(logs, places, strict=True):
+        for place, size in _large(series, of_series).items():
+            sizes[place] = max(size, sizes.get(place, 0.0))
     kept: list[int] = []
-    for place in found:
-        if not kept or place - kept[-1] > _CLOSE_POINTS:
+    for place in sorted(sizes, key=lambda place: -sizes[place]):
+        steps = [abs(int(edges[place] - edges[other])) * log.per_column for other in kept]
+        points = [abs(place - other) for other in kept]
+        if all(
+            count >= LEAST_STRETCH and distance > _CLOSE_POINTS
+            for count, distance in zip(steps, points, strict=True)
+        ):
             kept.append(place)
-    return tuple(table.first + int(edges[place]) * log.per_column for place in kept)
+    return tuple(table.first + int(edges[place]) * log.per_column for place in sorted(kept))
 
 
-def _large(series: NDArray[np.float64], places: Sequence[int]) -> list[int]:
-    """The changes by enough, from the median of the level before to that of the one after."""
+def _large(series: NDArray[np.float64], places: Sequence[int]) -> dict[int, float]:
+    """Changes by enough, from the median of the level before to that of the one after, each with
+    its size."""
     edges = [0, *places, len(series)]
     levels = [float(np.median(series[begin:end])) for begin, end in pairwise(edges)]
-    return [
-        place
+    sizes = {
+        place: abs(after - before)
         for place, before, after in zip(places, levels, levels[1:], strict=False)
-        if abs(after - before) >= _LEAST_CHANGE
-    ]
+    }
+    return {place: size for place, size in sizes.items() if size >= _LEAST_CHANGE}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torchscale.analysis.diagnosis.diagnose import diagnose
 from torchscale.analysis.diagnosis.rules_spells import judge_spells
 from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
-from torchscale.analysis.diagnosis.signals import MIN_COMPARED, Signals
+from torchscale.analysis.diagnosis.signals import Signals
 from torchscale.analysis.diagnosis.spells import Spells, slow_spells
 from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
 from torchscale.features.watch.analysis.everyday.cause import LineSeconds
@@ -22,7 +22,7 @@ from torchscale.features.watch.analysis.everyday.memory import MemoryLimits
 from torchscale.features.watch.analysis.evidence import ShownByRank
 from torchscale.features.watch.analysis.growing_rank import growing_rank
 from torchscale.features.watch.analysis.late_rank import late_rank
-from torchscale.features.watch.analysis.level_changes import level_changes
+from torchscale.features.watch.analysis.level_changes import LEAST_STRETCH, level_changes
 from torchscale.features.watch.analysis.signals import job_signals
 from torchscale.features.watch.analysis.step_log import StepLog
 from torchscale.schema.profiles.finding import (
@@ -33,8 +33,6 @@ from torchscale.schema.profiles.finding import (
 )
 from torchscale.schema.watch.report import span_text
 
-_LEAST_SEGMENT = 2 * MIN_COMPARED
-"""Steps of a stretch that is judged by itself."""
 _LASTING_SHARE = 0.25
 """Of the job's steps: what has begun and goes on is told when it is that much of the job, and what
 has passed when it lasted for :data:`LASTING_SECONDS`; a host disturbs a rank for seconds, too."""
@@ -204,7 +202,7 @@ def _of_stretches(
     runs: dict[tuple[FindingKind, int | None], list[list[JobFinding]]] = {}
     for first, last in pairwise(edges):
         part = log.between(first, last)
-        if part is None or len(part) * log.per_column < _LEAST_SEGMENT:
+        if part is None or len(part) * log.per_column < LEAST_STRETCH:
             continue
         signals = job_signals(part, log, on_device=on_device)
         for finding in _diagnose(signals, part, log, on_device=on_device).findings:

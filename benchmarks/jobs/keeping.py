@@ -43,9 +43,9 @@ class Corpus:
         self.texts: deque[list[Any]] = deque(([n, [n]] for n in range(objects)), maxlen=objects)
 
     def replace(self, count: int) -> None:
-        """Replace the oldest."""
-        for number in range(count):
-            self.texts.append([number, [number]])
+        """Replace the oldest, once all new ones are there: Python counts those that are made less
+        those that are freed."""
+        self.texts.extend([[number, [number]] for number in range(count)])
 
 
 def free_memory() -> None:
@@ -80,6 +80,8 @@ def main() -> None:
     job = make_job(options.strategy, lambda layers: Network(layers, row_seconds=seconds))
     does = options.does if is_chosen(options) else "none"
     corpus = Corpus(options.amount if does in ("collect", "churn") else 0)
+    # A full collection comes once a quarter of all objects is new; a text has two.
+    churned = len(gc.get_objects()) // 8 // options.every
     values = torch.randn(options.amount if does == "log" else 0)
     kept: list[Tensor] = []
     batches = random_batches()
@@ -90,7 +92,7 @@ def main() -> None:
             if does == "collect" and turn == options.every - 1:
                 free_memory()
             if does == "churn":
-                corpus.replace(options.amount // 4 // options.every)
+                corpus.replace(churned)
             if does == "log":
                 log_metrics(file, step, loss, values)
             if does == "remember":

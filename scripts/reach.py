@@ -42,7 +42,7 @@ CEILINGS: Mapping[str, int] = {
     "init": 5_500,
     "docs": 4_500,
     "feature trace": 10_300,
-    "feature watch": 13_300,
+    "feature watch": 13_350,
     "feature validate": 7_000,
     "feature compare": 6_000,
     "feature decide": 4_000,

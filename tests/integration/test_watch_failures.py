@@ -139,10 +139,10 @@ def test_a_loader_worker_that_is_killed_is_told_with_its_rank(tmp_path: Path) ->
     _, report = _watch(tmp_path, _program(WORKERS="1", WORKER=worker, STEPS="200"))
 
     failure = report["failure"]
-    assert (failure["cause"], failure["rank"]) == ("loader_worker", 1)
-    # torch sees either the signal or that the worker is gone, whichever comes first.
-    said = r"DataLoader worker \(pid \d+\) of rank 1 (was killed by SIGKILL|exited unexpectedly)"
-    assert re.search(said, failure["summary"])
+    assert (failure["cause"], failure["rank"]) == ("loader_worker", 1), failure
+    # torch sees the signal, or that the worker is gone, or has not seen either yet.
+    ended = r"\(pid \d+\) of rank 1 (was killed by SIGKILL|exited unexpectedly)"
+    assert re.search(rf"DataLoader worker ({ended}|of rank 1 was gone)", failure["summary"])
 
 
 def test_collectives_that_do_not_fit_name_the_rank_that_left_its_loop(tmp_path: Path) -> None:

@@ -50,7 +50,9 @@ def test_a_process_that_lives_has_left_nothing(tmp_path: Path) -> None:
 
 
 def test_for_the_program_nothing_is_enabled(tmp_path: Path) -> None:
-    done = _run(tmp_path, "print(faulthandler.is_enabled(), faulthandler.disable())\nwork()")
+    done = _run(
+        tmp_path, "print(faulthandler.is_enabled(), faulthandler.disable(), flush=True)\nwork()"
+    )
 
     assert done.stdout == "False False\n"
     assert len(EndFiles(tmp_path).of_attempt(0)) == 1  # ours stays

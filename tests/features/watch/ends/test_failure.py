@@ -147,6 +147,20 @@ def test_a_worker_of_a_loader_that_died(text: str, said: str) -> None:
     assert any("/dev/shm" in line for line in failure.evidence) is ("SIGKILL" not in said)
 
 
+@pytest.mark.parametrize("error", ["ConnectionResetError", "EOFError", "FileNotFoundError"])
+def test_a_worker_that_torch_has_not_seen_end_yet(error: str) -> None:
+    loader = "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py"
+    frames = (("/home/me/train.py", 12, "train"), (loader, 1310, "_try_get_data"))
+    failure = found(attempt(raised(1, 1.0, error, "no such process", frames=frames)))
+    assert (failure.cause, failure.rank) == (FailureCause.LOADER_WORKER, 1)
+    assert failure.summary == (
+        "a DataLoader worker of rank 1 was gone as it handed over a batch at train.py:12 (train)"
+    )
+    assert failure.evidence[0] == f"rank 1 raised {error}: no such process"
+    own = found(attempt(raised(1, 1.0, error, "no such process")))
+    assert own.cause is FailureCause.EXCEPTION
+
+
 def test_a_rank_that_exits_without_a_word() -> None:
     failure = found(attempt(exited(1, 1.0, 4), raised(0, 1.1, "RuntimeError", LOST)))
     assert (failure.cause, failure.exit_code) == (FailureCause.EXIT, 4)

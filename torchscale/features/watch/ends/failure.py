@@ -184,6 +184,13 @@ def _of_exception(attempt: FailedAttempt, first: RankEnd, summary: str, who: str
     worker = _WORKER.search(first.text)
     if worker is not None:
         return _of_loader(attempt, first, worker, who)
+    if first.has_lost_worker:
+        said = f"a DataLoader worker of {who} was gone as it handed over a batch"
+        at = f" at {first.place}" if first.place else ""
+        evidence = (f"{who} raised {first.first_line}", *_shared_memory())
+        return JobFailure(
+            cause=FailureCause.LOADER_WORKER, summary=f"{said}{at}", evidence=evidence
+        )
     if first.is_out_of_memory:
         return JobFailure(
             cause=FailureCause.OUT_OF_MEMORY, summary=summary, evidence=tuple(_memory(attempt))

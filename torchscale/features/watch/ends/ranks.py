@@ -19,6 +19,14 @@ _LAUNCHERS = ("torch.distributed.elastic.", "torch.multiprocessing.spawn.")
 """Modules of launchers."""
 _OF_OTHERS = (".ChildFailedError", ".SignalException")
 """Exceptions of theirs that tell of the end of other processes."""
+_GONE = (
+    "BrokenPipeError",
+    "ConnectionRefusedError",
+    "ConnectionResetError",
+    "EOFError",
+    "FileNotFoundError",
+)
+"""What Python raises where the process at the other end is gone."""
 _RECEIVED = re.compile(r"got signal: (\d{1,3})")
 _IN_WORKER = re.compile(
     r"^Caught (?P<type>[\w.]+) in (?P<worker>DataLoader worker process \d+|replica \d+[^.\n]*)\."
@@ -75,6 +83,15 @@ class RankEnd:
             "torch.distributed."
         )
         return is_of_torch and says_any(self.text, PEER_LOST)
+
+    @property
+    def has_lost_worker(self) -> bool:
+        """Whether a worker of its loader was gone as it handed over a batch. Torch names the worker
+        only where it has seen its end by then."""
+        return self.error in _GONE and any(
+            frame.function == "_try_get_data" and "/torch/utils/data/" in frame.file
+            for frame in self.frames
+        )
 
     @property
     def is_out_of_memory(self) -> bool:

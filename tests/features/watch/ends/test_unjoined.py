@@ -60,6 +60,12 @@ def test_several_and_of_which_nothing_is_known() -> None:
     )
 
 
+def test_a_rank_whose_own_call_failed_had_come() -> None:
+    refused = raised(2, 30.5, "RuntimeError", "Connection refused", frames=JOINING)
+    failure = found(gave_up(0), gave_up(1), refused)
+    assert failure.summary.startswith("rank 3 never joined: ")
+
+
 @pytest.mark.parametrize(
     ("ends", "fields"),
     [

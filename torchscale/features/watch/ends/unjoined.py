@@ -30,9 +30,9 @@ def never_joined(
     """
     if not _gave_up(first):
         return []
-    gave_up = {end.rank for end in ends if _gave_up(end)}
+    called = {end.rank for end in ends if is_joining(end.frames)}
     waited = {wait.rank for wait in waits if wait.what == "group"}
-    return [rank for rank in range(world_size) if rank not in {*gave_up, *waited, *begun}]
+    return [rank for rank in range(world_size) if rank not in {*called, *waited, *begun}]
 
 
 def _gave_up(end: RankEnd) -> bool:

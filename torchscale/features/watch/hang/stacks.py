@@ -66,10 +66,13 @@ def own_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
 def own_place(frames: Sequence[StackFrame]) -> str:
     """``train.py:88 (load_batch)``; empty where no frame is the program's own."""
     frame = own_frame(frames)
-    if frame is None:
-        return ""
-    function = "" if frame.function == "<module>" else f" ({frame.function})"
-    return f"{frame.file.rpartition('/')[2]}:{frame.line}{function}"
+    return "" if frame is None else place_text(frame.file, frame.line, frame.function)
+
+
+def place_text(file: str, line: int, function: str) -> str:
+    """``train.py:88 (load_batch)``; without a function outside of all."""
+    where = "" if function == "<module>" else f" ({function})"
+    return f"{file.rpartition('/')[2]}:{line}{where}"
 
 
 def place(frames: Sequence[StackFrame]) -> str:

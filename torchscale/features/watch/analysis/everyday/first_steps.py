@@ -58,10 +58,9 @@ def find_slow_first_steps(
         evidence_lines.append(f"torch.compile took {format_seconds(compiled)} of them")
     if compiled > EXPLAINED_SHARE * extra:
         advice = "keep what torch.compile makes: TORCHINDUCTOR_CACHE_DIR on a disk that stays"
-    said = f"the first {first} steps take {format_seconds(extra)} longer than later ones"
+    who = f"the first {first} steps"
     if row is not None:
-        said = f"the others wait for rank {log.ranks[row]} in the first {first} steps: they take "
-        said += f"{format_seconds(extra)} longer than later ones"
+        who = f"the others wait for rank {log.ranks[row]} in {who}: they"
     if row is not None and (place := _place(log, evidence, row, first)):
         advice = f"look at {place} first, which the other ranks do not do"
     return Finding(
@@ -70,7 +69,8 @@ def find_slow_first_steps(
         cost_percent=0.0,
         cost_seconds=0.0,
         confidence=Confidence.HIGH,
-        summary=f"{said}, {format_percent(extra / total)} of the steps so far",
+        summary=f"{who} take {format_seconds(extra)} longer than later ones, "
+        f"{format_percent(extra / total)} of the steps so far",
         evidence=tuple(evidence_lines),
         advice=advice,
     )

@@ -13,6 +13,7 @@ from torchscale.analysis.diagnosis.shared import EXPLAINED_SHARE
 from torchscale.features.watch.analysis.everyday.cause import LineSeconds
 from torchscale.features.watch.analysis.everyday.watched import Marks, Series, WatchedSteps
 from torchscale.features.watch.analysis.evidence import K, ShownByRank, TimeShare
+from torchscale.features.watch.hang.stacks import place_text
 from torchscale.schema.watch.rank import ProgramLine
 
 _LEAST_SAMPLES = 2
@@ -97,9 +98,8 @@ class SlowWork:
 
 
 def place_of(line: ProgramLine) -> str:
-    """``train.py:31 (log_metrics)``; without a function outside of all."""
-    function = "" if line.function == _OUTSIDE else f" ({line.function})"
-    return f"{line.file.rpartition('/')[2]}:{line.line}{function}"
+    """``train.py:31 (log_metrics)``."""
+    return place_text(line.file, line.line, line.function)
 
 
 def lines_in(

@@ -7,9 +7,10 @@ real launches.
     PYTHONPATH=. python benchmarks/comparison_pairs.py --output results/by-15 --slower 1.15 --pairs 20
 
 Each pair is two results directories of one short cell with three launches each, measured one after
-the other; no launch belongs to two pairs. The second side does ``--slower`` times the work of the
-first in every step. In every second pair one side, by turns the first and the second, is measured
-while other processes compute on all cores. Interrupted, the same command goes on where it ended.
+the other; no launch belongs to two pairs. Pairs of one rank and of two, which all-reduce, take
+turns. The second side does ``--slower`` times the work of the first in every step. The machine is
+left alone, or the first side, the second, or both are measured beside processes that compute, by
+turns. Interrupted, the same command goes on where it ended.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ from torchscale.features.compare.analysis.change import ChangeVerdict, MetricCha
 from torchscale.features.compare.analysis.compare import compare
 from torchscale.features.compare.analysis.pair import CellComparison
 from torchscale.features.compare.inputs import load_source
-from torchscale.features.compare.text.comparison import change_ends
+from torchscale.features.compare.text.comparison import (
+    format_interval,
+    format_undisturbed,
+    format_verdict,
+)
 
 MODEL = """
 import os
@@ -56,10 +61,11 @@ def build():
 """A model whose step takes time in proportion to a variable of the environment."""
 UNITS = 100
 """Of the first side: steps of some 20 ms."""
+LOADS = ((), (0,), (0, 1), (1,))
+"""Sides that are measured under load, by turns."""
 CONFIG = {
     "models": "pairs_model:build",
     "batch_sizes": [16],
-    "gpu_counts": [1],
     "device": "cpu",
     "benchmark": {
         "warmup_steps": 5,
@@ -70,43 +76,46 @@ CONFIG = {
     },
     "launch": {"threads_per_rank": 1, "timeout_seconds": 120},
 }
-"""One rank on one core: a side of about ten seconds."""
+"""One core a rank: a side of about ten seconds."""
 ALLOWED = 0.05
 """Share of equal pairs that may be called different: the level of the test."""
+_CONDITIONS = dict(zip(LOADS, ("left alone", "A loaded", "both loaded", "B loaded"), strict=True))
 _DIFFERENT = (ChangeVerdict.BETTER, ChangeVerdict.WORSE)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The directories of both sides, and which of them is measured under load; ``None`` for
-    neither."""
+    """The directories of both sides, which of them are measured under load, and how many ranks
+    train."""
 
     number: int
     sides: tuple[Path, Path]
-    loaded: int | None
+    loaded: tuple[int, ...]
+    ranks: int
 
     @property
     def condition(self) -> str:
         """What the table calls it."""
-        return "left alone" if self.loaded is None else f"{'AB'[self.loaded]} loaded"
+        return _CONDITIONS[self.loaded]
 
 
 def planned_pairs(count: int, output: Path) -> list[Pair]:
-    """Every second one with a loaded side."""
+    """Each of the loads by turns, for one rank and then for two."""
     pairs = []
     for number in range(count):
         directory = output / f"pair-{number:02}"
-        loaded = number // 2 % 2 if number % 2 else None
-        pairs.append(Pair(number, (directory / "a", directory / "b"), loaded))
+        ranks = 1 + number // len(LOADS) % 2
+        sides = (directory / "a", directory / "b")
+        pairs.append(Pair(number, sides, LOADS[number % len(LOADS)], ranks))
     return pairs
 
 
-def measure(pair: Pair, slower: float) -> None:
+def measure(pair: Pair, slower: float, processes: int) -> None:
     """Both sides, A first; launches that are there are kept."""
     for place, side in enumerate(pair.sides):
         os.environ["PAIR_UNITS"] = str(round(UNITS * slower) if place else UNITS)
-        with _load() if pair.loaded == place else _quiet():
-            torchscale.benchmark(CONFIG, output_dir=side)
+        with _load(processes) if place in pair.loaded else _quiet():
+            torchscale.benchmark({**CONFIG, "gpu_counts": [pair.ranks]}, output_dir=side)
 
 
 @contextmanager
@@ -115,10 +124,9 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _load() -> Iterator[None]:
-    """A process that computes for each core."""
-    cores = len(os.sched_getaffinity(0))
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
+def _load(count: int) -> Iterator[None]:
+    """Processes that compute."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
     finally:
@@ -146,10 +154,7 @@ def judged(pair: Pair, *, accept_flags: bool = False) -> tuple[CellComparison, M
 def row(pair: Pair) -> str:
     """A line of the table."""
     cell, change = judged(pair)
-    ends = change_ends(change)
-    verdict = change.verdict.value + (
-        f" ({', '.join(change.conditions)})" if change.conditions else ""
-    )
+    ends = f"{format_interval(change.ratio)} | {format_undisturbed(change)}"
     flagged = " | ".join(
         f"{sum('contended' in (launch.flags or ()) for launch in side.launches)} of "
         f"{len(side.launches)}"
@@ -157,8 +162,8 @@ def row(pair: Pair) -> str:
         if side is not None
     )
     return (
-        f"{pair.number} | {pair.condition} | {change.ratio.value - 1:+.1%} | {ends} | {verdict} | "
-        f"{flagged}"
+        f"{pair.number} | {pair.ranks} | {pair.condition} | {change.ratio.value - 1:+.1%} | {ends} | "
+        f"{format_verdict(change)} | {flagged}"
     )
 
 
@@ -167,7 +172,7 @@ def print_totals(pairs: list[Pair]) -> int:
     different."""
     print("\npairs | worse | better | same | unclear | different if the ratios alone decided")
     wrong = 0
-    for condition in ("left alone", "A loaded", "B loaded"):
+    for condition in _CONDITIONS.values():
         members = [pair for pair in pairs if pair.condition == condition]
         counts = Counter(judged(pair)[1].verdict for pair in members)
         accepted = sum(judged(pair, accept_flags=True)[1].verdict in _DIFFERENT for pair in members)
@@ -196,6 +201,7 @@ def main() -> int:
     parser.add_argument(
         "--slower", type=float, default=1.0, help="work of a step of B in that of A: 1, 1.05, 2 …"
     )
+    parser.add_argument("--load", type=int, default=1, help="processes beside a loaded side")
     parser.add_argument("--minutes", type=float, default=90.0, help="begin no pair after this long")
     arguments = parser.parse_args()
     end = time.monotonic() + 60 * arguments.minutes
@@ -203,7 +209,9 @@ def main() -> int:
     (arguments.output / "pairs_model.py").write_text(MODEL)
     os.environ["PYTHONPATH"] = str(arguments.output.resolve())
     done: list[Pair] = []
-    print("pair | machine | change | 95 % interval | verdict | contended, A | contended, B")
+    print(
+        "pair | ranks | machine | change | 95 % interval | undisturbed | verdict | contended, A | contended, B"
+    )
     for pair in planned_pairs(arguments.pairs, arguments.output):
         if time.monotonic() > end:
             print(
@@ -211,7 +219,7 @@ def main() -> int:
                 "minutes are over"
             )
             break
-        measure(pair, arguments.slower)
+        measure(pair, arguments.slower, arguments.load)
         done.append(pair)
         print(row(pair), flush=True)
     different = print_totals(done)

@@ -22,7 +22,7 @@ from torchscale.launch.machine import usable_cores
 from torchscale.schema.base import Frozen
 from torchscale.util.cpu import cpu_name
 from torchscale.util.gc import gc_paused
-from torchscale.util.interval_text import format_ends, format_interval, with_interval
+from torchscale.util.interval_text import format_change_ends, format_interval, with_interval
 from torchscale.util.units import format_change, format_percent, format_seconds
 from torchscale.version import __version__
 
@@ -115,9 +115,7 @@ class TimeChange:
         interval = self.ratio.interval
         spread = ""
         if interval is not None:
-            spread = (
-                f" (95 % interval {format_ends(*(format_change(end - 1) for end in interval))})"
-            )
+            spread = f" (95 % interval {format_change_ends(*interval)})"
         verdict = "within noise or the threshold"
         if self.is_slower:
             verdict = "slower"

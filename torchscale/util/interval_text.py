@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from torchscale.util.units import format_percent
+from torchscale.util.units import LARGE_FACTOR, format_change, format_factor, format_percent
 
 Interval = tuple[float, float]
 """Lower and upper end; the upper one may be infinite."""
@@ -79,6 +79,14 @@ def format_share_interval(value: float, interval: Interval) -> str:
     low, high = interval
     digits = 0 if high - low >= _WHOLE_PERCENT else 1
     return format_ends(*_bounded(value, interval, lambda end: format_percent(end, digits)))
+
+
+def format_change_ends(low: float, high: float) -> str:
+    """``-0.4 to +2.9 %`` of the ratios 0.996 and 1.029; both as factors where one is a large one:
+    ``×0.27 to ×60.1``."""
+    if high >= LARGE_FACTOR:
+        return format_ends(format_factor(low), format_factor(high))
+    return format_ends(format_change(low - 1), format_change(high - 1))
 
 
 def with_interval(value: str, interval: str) -> str:

@@ -66,18 +66,27 @@ def format_whole_percent(ratio: float) -> str:
     return format_percent(ratio, 0)
 
 
+LARGE_FACTOR = 10.0
+"""From here on a change is a factor: ``×12.3`` reads better than ``+1130.0 %``."""
+
+
 def format_change(ratio: float) -> str:
     """``0.0123`` → ``+1.2 %``; values that round to zero give ``0.0 %``, factors of ten and more
     ``×12.3``."""
     factor = ratio + 1
-    if factor >= 10:
-        if factor < 1e6:
-            return f"×{_significant(factor)}"
-        return f"×{factor:.1e}"
+    if factor >= LARGE_FACTOR:
+        return format_factor(factor)
     percent = round(ratio * 100, 1)
     if percent:
         return f"{percent:+.1f} %"
     return "0.0 %"
+
+
+def format_factor(factor: float) -> str:
+    """``×12.3``, ``×0.27``."""
+    if factor < 1e6:
+        return f"×{_significant(factor)}"
+    return f"×{factor:.1e}"
 
 
 def parse_bytes(text: str) -> int:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from torchscale.analysis.stats.series import (
     digest,
+    drift_probability,
     is_steady,
     lag1_autocorrelation,
     pooled_digest,
@@ -93,3 +94,25 @@ def test_long_series_are_thinned_and_pooled_by_how_many_they_stand_for() -> None
     assert pooled.p95 == pytest.approx(exact.p95, abs=1e-3)
     with pytest.raises(ValueError, match="without its values"):
         pooled_digest([first, digest(short, keep_values=False)])
+
+
+def test_a_step_and_a_line_are_trends_and_wandering_is_none() -> None:
+    generator = np.random.default_rng(1)
+    noise = generator.normal(0, 0.01, 30)
+    for trend in (np.linspace(1.0, 1.1, 30), np.repeat([1.0, 1.05], 15)):
+        probability = drift_probability((trend + noise).tolist())
+        assert probability is not None and probability < 0.001
+    called = 0
+    for _ in range(200):
+        wandering = [generator.normal(0, 0.05)]
+        for _ in range(29):
+            wandering.append(0.5 * wandering[-1] + generator.normal(0, 0.04))
+        probability = drift_probability([1 + value for value in wandering])
+        called += probability is not None and probability < 0.01
+    assert called <= 10, "5 % of launches whose batches are half alike"
+
+
+def test_few_values_and_constant_ones_show_no_chance() -> None:
+    assert drift_probability([1.0] * 5) is None
+    assert drift_probability([1.0] * 6) == 1.0
+    assert drift_probability([1.0, 1.0, 1.0, 1.0, 1.1, 1.1]) == 0.0

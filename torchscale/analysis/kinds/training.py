@@ -15,6 +15,7 @@ from torchscale.analysis.training.flags import (
     Flag,
     bounded_share,
     doubts,
+    gpus_are_shared,
     launch_flags,
     other_processes_share,
 )
@@ -168,10 +169,12 @@ def _conditions(
         found = doubts(record.machine_telemetry, ranks)
     flags = sorted(flag.value for flag in found)
     share = optional(bounded_share, other_processes_share(ranks))
+    # Nothing bounds what others on a GPU or lower clocks take.
+    slowed = Flag.THROTTLED in found or gpus_are_shared(record.machine_telemetry, ranks)
     return LaunchConditions(
         flags=tuple(flags),
         other_processes=share,
-        delay=delay_bounds(record),
+        delay=None if slowed else delay_bounds(record),
         fixed_work=fixed_work(ranks),
         parts=step_parts(record, signals),
     )

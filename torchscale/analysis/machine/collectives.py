@@ -208,7 +208,7 @@ def _contended(launches: Sequence[Sequence[_OfRank]]) -> set[Flag]:
         loads = [(host, sample.host_load) for host, sample in ranks]
         if any(load is None or load.wall_seconds < _READABLE_SECONDS for _, load in loads):
             continue
-        share = foreign_share(loads, interrupts=False)
+        share = foreign_share(loads)
         if share is not None and share > OTHER_PROCESSES_LIMIT:
             return {Flag.CONTENDED}
     return set()

@@ -14,6 +14,11 @@ from torchscale.schema.launch.steps import MAX_VALUES, Digest
 
 _QUANTILES = (0.5, 0.95, 0.99)
 _STEADY_SHARE = 0.5
+_FEWEST_OF_A_THIRD = 2
+"""One value differs from its mean by nothing."""
+_MOST_ALIKE = 0.9
+"""Largest autocorrelation that counts: beyond it a short series holds no two independent values."""
+_ROUNDING = 1e-9
 _DECIMALS = 8
 """Decimals of kept seconds: 10 ns, below the resolution of the clocks that steps are read from."""
 
@@ -96,6 +101,33 @@ def relative_drift(values: Sequence[float]) -> float | None:
     if first > 0:
         return last / first - 1
     return None
+
+
+def drift_probability(values: Sequence[float]) -> float | None:
+    """Chance of first and last thirds that differ at least so much without a trend; ``None`` for
+    fewer than six values. Noise is what a line through the values leaves, or what the means of
+    three thirds leave, whichever is less: a trend or a step. Neighbouring values that are alike
+    count as fewer: (1 + ρ) ÷ (1 - ρ) times the variance, ρ their lag-1 autocorrelation, of which a
+    short series beside three means shows about (3 + 5ρ) ÷ n too little.
+    """
+    count, third = len(values), len(values) // 3
+    if third < _FEWEST_OF_A_THIRD:
+        return None
+    series = np.asarray(values, dtype=float)
+    first, middle, last = series[:third], series[third:-third], series[-third:]
+    of_steps = np.concatenate([part - part.mean() for part in (first, middle, last)])
+    places = np.arange(count)
+    of_line = series - np.polyval(np.polyfit(places, series, 1), places)
+    left = min(of_line, of_steps, key=lambda each: float(each @ each))
+    seen = lag1_autocorrelation(left.tolist()) or 0.0
+    alike = max(0.0, min(_MOST_ALIKE, seen + (3 + 5 * seen) / count))
+    fewer = (1 + alike) / (1 - alike)
+    variance = float(left @ left) / (count - 3)
+    difference = float(last.mean() - first.mean())
+    error = math.sqrt(2 * variance * fewer / third)
+    if error < _ROUNDING * abs(difference):
+        return 0.0
+    return student_t_probability(difference, error, max(1.0, (count - 3) / fewer))
 
 
 def digest(values: Sequence[float], *, keep_values: bool = True) -> Digest:

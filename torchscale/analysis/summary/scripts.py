@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from torchscale.schema.cells.training import TrainingCell
 
+ARGUMENT = "argument "
+"""How the names of :func:`named_arguments` begin."""
 _MAX_CHARACTERS = 40
 """Of arguments in a name: more make a table of names alone."""
 
@@ -50,6 +52,24 @@ def _arguments(text: str) -> list[str]:
         else:
             joined.append(word)
     return joined
+
+
+def named_arguments(text: str) -> dict[str, str]:
+    """The words of a command line by what they are: ``argument 1`` for the first that is no option,
+    ``argument --lr`` for an option, whose value is ``given`` where it has none."""
+    named: dict[str, str] = {}
+    places = 0
+    for argument in _arguments(text):
+        name, value = argument, "given"
+        if not argument.startswith("-"):
+            places += 1
+            name, value = str(places), argument
+        elif "=" in argument:
+            name, _, value = argument.partition("=")
+        elif " " in argument:
+            name, _, value = argument.partition(" ")
+        named[ARGUMENT + name] = value
+    return named
 
 
 def _without(arguments: Sequence[str], common: Counter[str]) -> list[str]:

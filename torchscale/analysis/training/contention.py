@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from torchscale.analysis.training.flags import gpus_are_shared, is_throttled, ranks_by_host
 from torchscale.schema.launch.rank import HostLoad, RankRecord
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.launch.training import TrainingResult
@@ -19,22 +18,33 @@ from torchscale.util.optional import complete, optional
 
 
 def delay_bounds(record: LaunchRecord) -> tuple[float, float] | None:
-    """Shares of the measurement by which other processes delayed it: at least, and at most.
+    """Shares of the measurement by which other processes delayed it on its cores: at least, and at
+    most; ``None`` where processor time was not read."""
+    result = payload(record, TrainingResult)
+    most = most_delay(result.ranks)
+    if most is None:
+        return None
+    wall = max(rank.host_load.wall_seconds for rank in result.ranks)
+    return min(_least(result) / wall, most), most
 
-    ``None`` where nothing bounds it: processor time was not read, or a GPU was shared or lowered
-    its clocks.
-    """
-    ranks = payload(record, TrainingResult).ranks
+
+def most_delay(ranks: Sequence[RankRecord]) -> float | None:
+    """Share of the measurement by which other processes delayed it on its cores, at most; ``None``
+    where processor time was not read."""
     loads = [rank.host_load for rank in ranks]
     if not loads or any(load.wall_seconds <= 0 or load.cores <= 0 for load in loads):
         return None
-    if gpus_are_shared(record.machine_telemetry, ranks) or is_throttled(
-        record.machine_telemetry, ranks
-    ):
-        return None
     wall = max(load.wall_seconds for load in loads)
-    most = min(1.0, math.fsum(_most_of_host(host) for host in ranks_by_host(ranks)) / wall)
-    return min(_least(ranks) / wall, most), most
+    by_hosts = math.fsum(_most_of_host(host) for host in ranks_by_host(ranks))
+    return max(0.0, min(by_hosts, wall - _least_alone(ranks)) / wall)
+
+
+def ranks_by_host(ranks: Sequence[RankRecord]) -> list[list[RankRecord]]:
+    """Ranks of each host, in the order in which hosts appear."""
+    hosts: dict[str, list[RankRecord]] = {}
+    for rank in ranks:
+        hosts.setdefault(rank.hostname, []).append(rank)
+    return list(hosts.values())
 
 
 def fixed_work(ranks: Sequence[RankRecord]) -> tuple[float, float] | None:
@@ -51,13 +61,37 @@ def fixed_work(ranks: Sequence[RankRecord]) -> tuple[float, float] | None:
     return max(products for products, _ in known), max(copies for _, copies in known)
 
 
-def _least(ranks: Sequence[RankRecord]) -> float:
-    """Seconds that every rank waited for others' threads on its main thread. One rank alone may
-    have waited while it would have waited for another rank anyway; a GPU computes on while its
-    process waits."""
-    if any(rank.device.kind != "cpu" for rank in ranks):
+def _least_alone(ranks: Sequence[RankRecord]) -> float:
+    """Seconds that the measurement would have taken alone, at least: what the main thread of the
+    busiest rank computed."""
+    queues = [rank.host_load.run_queue for rank in ranks]
+    return max((queue.main_cpu_seconds for queue in queues if queue is not None), default=0.0)
+
+
+def _least(result: TrainingResult) -> float:
+    """Seconds by which others delayed every rank: each waited for its own core, or for a rank that
+    waited for its core. One rank alone may have waited for its core while it would have waited for
+    another rank anyway; a GPU computes on while its process waits."""
+    if any(rank.device.kind != "cpu" for rank in result.ranks):
         return 0.0
-    return min(_own_wait(rank.host_load) for rank in ranks)
+    own = [_own_wait(rank.host_load) for rank in result.ranks]
+    for_others = _waits_for_ranks(result)
+    return min(
+        waited + min(waited_for, math.fsum(own) - waited)
+        for waited, waited_for in zip(own, for_others, strict=True)
+    )
+
+
+def _waits_for_ranks(result: TrainingResult) -> list[float]:
+    """Seconds that each rank waited for the last one to arrive; 0 where that was not measured."""
+    signals = result.signals
+    if signals is None or signals.wait is None:
+        return [0.0] * len(result.ranks)
+    steps = result.ranks[0].batches.steps
+    return [
+        math.fsum(wait * count for wait, count in zip(waits, steps, strict=False))
+        for waits in signals.wait
+    ]
 
 
 def _own_wait(load: HostLoad) -> float:
@@ -76,13 +110,13 @@ def _most_of_host(ranks: Sequence[RankRecord]) -> float:
     if all(load.pinned for load in loads):
         return math.fsum(_most(load, _foreign(load)) for load in loads)
     used = math.fsum(load.process_seconds for load in loads)
-    foreign = max(0.0, loads[0].busy_seconds - used)
+    foreign = max(0.0, loads[0].occupied_seconds - used)
     waited = optional(math.fsum, complete(_waited(load) for load in loads))
-    return _delay(waited, foreign, loads[0].interrupted_seconds or 0.0)
+    return _delay(waited, foreign, loads[0].stolen_seconds or 0.0)
 
 
 def _most(load: HostLoad, foreign: float) -> float:
-    return _delay(_waited(load), foreign, load.interrupted_seconds or 0.0)
+    return _delay(_waited(load), foreign, load.stolen_seconds or 0.0)
 
 
 def _waited(load: HostLoad) -> float | None:
@@ -92,14 +126,14 @@ def _waited(load: HostLoad) -> float | None:
     return load.run_queue.seconds
 
 
-def _delay(waited: float | None, foreign: float, interrupted: float) -> float:
+def _delay(waited: float | None, foreign: float, stolen: float) -> float:
     """Threads lose no more than they waited, nor than others used of their cores. What a hypervisor
-    or an interrupt took is seen in no run queue."""
+    took is seen in no run queue."""
     if waited is None:
         return foreign
-    return min(waited, foreign) + interrupted
+    return min(waited, foreign) + stolen
 
 
 def _foreign(load: HostLoad) -> float:
     """Seconds that others used of a pinned rank's cores."""
-    return max(0.0, load.busy_seconds - load.process_seconds)
+    return max(0.0, load.occupied_seconds - load.process_seconds)

@@ -10,8 +10,8 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from torchscale.analysis.stats.ratios import log_ratio
-from torchscale.analysis.stats.series import relative_drift
+from torchscale.analysis.stats.series import drift_probability, relative_drift
+from torchscale.analysis.training.contention import most_delay, ranks_by_host
 from torchscale.analysis.training.throughput import batch_half_width, batch_step_seconds
 from torchscale.schema.cells.training import Measurement
 from torchscale.schema.launch.rank import HostLoad, RankRecord
@@ -25,13 +25,18 @@ from torchscale.util.units import format_percent
 DRIFT_LIMIT = 0.02
 """Largest change of the mean step between first and last third: about the noise from launch to
 launch (2 to 3 %). A larger change within one launch is a trend."""
+DRIFT_LEVEL = 0.01
+"""Chance of such a change without a trend: one launch in a hundred may have the flag for nothing."""
 PHASE_LIMIT = 0.02
 """Largest missing share of the step: phases and step are read from the same clock, so what is
 missing is time that no phase covers. Beyond the noise of a launch it would change what a phase's
 share says."""
+DELAY_LIMIT = 0.02
+"""Share of the time by which other processes may have delayed ranks on CPUs: about the noise from
+launch to launch (2 to 3 %), and the smallest change that a comparison calls one."""
 OTHER_PROCESSES_LIMIT = 0.10
-"""Share of the cores' time that went to other processes. Below it the effect is within the noise
-from launch to launch (2 to 3 %)."""
+"""Share of the cores' time that went to other processes, where waiting for a core was not counted
+and of ranks on devices, which compute on while their process waits."""
 MIN_BATCHES = 10
 """Minimum number of batches: as many as a measurement has unless a cap ends it
 (``analysis/training/stop.py``)."""
@@ -57,8 +62,10 @@ class Flag(str, Enum):
 
 
 _EXPLANATIONS = {
-    Flag.CONTENDED: f"other processes took over {format_percent(OTHER_PROCESSES_LIMIT, 0)} of the "
-    "cores, or computed on its GPUs, while it was measured; quiet the machine and measure again",
+    Flag.CONTENDED: "other processes kept ranks waiting for a core for over "
+    f"{format_percent(DELAY_LIMIT, 0)} of the time, used over "
+    f"{format_percent(OTHER_PROCESSES_LIMIT, 0)} of the cores where that is not counted, or "
+    "computed on its GPUs; quiet the machine and measure again",
     Flag.DRIFTING: "the first and last third of the steps differ by over "
     f"{format_percent(DRIFT_LIMIT, 0)}; "
     "look for heating, throttling or a growing process, or warm up longer",
@@ -107,26 +114,31 @@ def doubts(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecord]) ->
     flags = set()
     if _share_devices(ranks):
         flags.add(Flag.OVERSUBSCRIBED)
-    others = other_processes_share(ranks)
-    if others is not None and others > OTHER_PROCESSES_LIMIT:
-        flags.add(Flag.CONTENDED)
-    if gpus_are_shared(machines, ranks):
+    if _others_delayed(ranks) or gpus_are_shared(machines, ranks):
         flags.add(Flag.CONTENDED)
     if is_throttled(machines, ranks):
         flags.add(Flag.THROTTLED)
     return flags
 
 
+def _others_delayed(ranks: Sequence[RankRecord]) -> bool:
+    """Whether other processes may have slowed the ranks by more than noise."""
+    on_cores = all(rank.device.kind == "cpu" and rank.host_load.run_queue for rank in ranks)
+    delay = most_delay(ranks)
+    if on_cores and delay is not None:
+        return delay > DELAY_LIMIT
+    others = other_processes_share(ranks)
+    return others is not None and others > OTHER_PROCESSES_LIMIT
+
+
 def _drifts(seconds: Sequence[float]) -> bool:
-    """Whether first and last third differ by more than the limit, and by more than batches scatter:
-    on a busy machine thirds of a few batches differ by more than the limit in most launches, in
-    either direction."""
+    """Whether first and last third differ by more than the limit, and by more than the launch's own
+    noise explains: on any machine step times wander."""
     drift = relative_drift(seconds)
     if drift is None or abs(drift) <= DRIFT_LIMIT:
         return False
-    third = len(seconds) // 3
-    interval = log_ratio(seconds[-third:], seconds[:third]).interval
-    return interval is None or not interval[0] <= 1 <= interval[1]
+    probability = drift_probability(seconds)
+    return probability is not None and probability < DRIFT_LEVEL
 
 
 def is_throttled(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecord]) -> bool:
@@ -155,7 +167,7 @@ def other_processes_shares(ranks: Sequence[RankRecord]) -> list[float] | None:
     if not all(load.pinned and load.wall_seconds > 0 and load.cores > 0 for load in loads):
         return None
     return [
-        max(0.0, load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores)
+        max(0.0, load.occupied_seconds - load.process_seconds) / (load.wall_seconds * load.cores)
         for load in loads
     ]
 
@@ -171,23 +183,18 @@ def bounded_share(share: float) -> float:
     return min(1.0, max(0.0, share))
 
 
-def foreign_share(
-    ranks: Sequence[tuple[str, HostLoad | None]], *, interrupts: bool = True
-) -> float | None:
-    """Share of the cores' time that did not go to the ranks, of which the hosts and loads are
-    given; the worst rank's where ranks are pinned. ``None`` where it was not read of all. Without
-    ``interrupts`` what was spent in their handlers is left out, and what the hypervisor took with
-    it: ranks that only send cause it themselves."""
+def foreign_share(ranks: Sequence[tuple[str, HostLoad | None]]) -> float | None:
+    """Share of the cores' time that other processes, or other guests of the hypervisor, used; of
+    the ranks the hosts and loads are given. The worst rank's where ranks are pinned; ``None`` where
+    it was not read of all."""
     loads = [
         load for _, load in ranks if load is not None and load.wall_seconds > 0 and load.cores > 0
     ]
     if not loads or len(loads) < len(ranks):
         return None
-    if not interrupts:
-        loads = [_in_processes(load) for load in loads]
     if all(load.pinned for load in loads):
         return max(
-            (load.busy_seconds - load.process_seconds) / (load.wall_seconds * load.cores)
+            (load.occupied_seconds - load.process_seconds) / (load.wall_seconds * load.cores)
             for load in loads
         )
     hosts: dict[str, list[HostLoad]] = {}
@@ -196,24 +203,11 @@ def foreign_share(
     return max(map(_unpinned_share, hosts.values()))
 
 
-def _in_processes(load: HostLoad) -> HostLoad:
-    busy = max(0.0, load.busy_seconds - (load.interrupted_seconds or 0.0))
-    return load.model_copy(update={"busy_seconds": busy})
-
-
-def ranks_by_host(ranks: Sequence[RankRecord]) -> list[list[RankRecord]]:
-    """Ranks of each host, in the order in which hosts appear."""
-    hosts: dict[str, list[RankRecord]] = {}
-    for rank in ranks:
-        hosts.setdefault(rank.hostname, []).append(rank)
-    return list(hosts.values())
-
-
 def _unpinned_share(loads: Sequence[HostLoad]) -> float:
     """Unpinned ranks of a host share its cores: what its first rank saw busy, less what they all
     used."""
     first, used = loads[0], math.fsum(load.process_seconds for load in loads)
-    return max(0.0, first.busy_seconds - used) / (first.wall_seconds * first.cores)
+    return max(0.0, first.occupied_seconds - used) / (first.wall_seconds * first.cores)
 
 
 def _share_devices(ranks: Sequence[RankRecord]) -> bool:

@@ -91,7 +91,8 @@ def _reasons(
         limit = format_percent(max(BLIND, pair.threshold), 1)
         why = _why_unclear(pair, metrics)
         reasons.append(
-            f"unclear, and a loss of {limit} is not excluded ({why}; --accept unclear lets it pass)"
+            f"no verdict, and it may be {limit} slower or more ({why}; --accept unclear lets it "
+            "pass)"
         )
     return reasons
 
@@ -104,7 +105,7 @@ def _why_unclear(pair: Pair, metrics: Sequence[Metric]) -> str:
     if Reason.FEW_LAUNCHES in found:
         reasons.append(f"fewer than {MIN_LAUNCHES} launches on a side")
     if Reason.CONDITIONS in found:
-        reasons.append(f"{' or '.join(flags)} on one side, which --accept flags ignores")
+        reasons.append(f"{' or '.join(flags)}, which --accept flags ignores")
     if Reason.NOISE in found:
         reasons.append("noise")
     return ", ".join(reasons)

@@ -68,6 +68,8 @@ class HostLoad(Frozen):
             other processes.
         interrupted_seconds: The part of ``busy_seconds`` that was stolen by the hypervisor, or in
             interrupts; ``None`` in records of earlier versions.
+        stolen_seconds: The part of ``interrupted_seconds`` that the hypervisor took; ``None`` in
+            records of earlier versions.
         run_queue: Time that the rank's threads waited for a core; ``None`` where the kernel does
             not count it.
         fixed_work_seconds: Processor time of a fixed piece of work between batches, on CPUs: median
@@ -80,8 +82,16 @@ class HostLoad(Frozen):
     cores: Count
     pinned: bool
     interrupted_seconds: Seconds | None = None
+    stolen_seconds: Seconds | None = None
     run_queue: RunQueue | None = None
     fixed_work_seconds: tuple[Seconds, Seconds] | None = None
+
+    @property
+    def occupied_seconds(self) -> float:
+        """Busy time without interrupts, which a rank's own messages cause: what processes used, and
+        what the hypervisor took."""
+        interrupts = (self.interrupted_seconds or 0.0) - (self.stolen_seconds or 0.0)
+        return max(0.0, self.busy_seconds - max(0.0, interrupts))
 
 
 class Setup(Frozen):

@@ -34,7 +34,7 @@ class HostLoadMeter:
         self._cpus, self._pinned = cpus, pinned
         self._fixed_work = FixedWork() if with_fixed_work else None
         self._wall, self._process = perf_counter(), process_time()
-        self._busy, self._interrupted = _busy_seconds(cpus)
+        self._before = _busy_seconds(cpus)
         self._children = _children_seconds()
         self._run_queue = RunQueueMeter()
 
@@ -51,14 +51,15 @@ class HostLoadMeter:
     def read(self) -> HostLoad:
         """Seconds since construction: wall time, busy time of the CPUs, CPU time of this rank with
         its loader processes, and how long their threads waited for a core."""
-        busy, interrupted = _busy_seconds(self._cpus)
+        busy, interrupted, stolen = map(_gone_up, _busy_seconds(self._cpus), self._before)
         return HostLoad(
             wall_seconds=perf_counter() - self._wall,
-            busy_seconds=_gone_up(busy, self._busy),
+            busy_seconds=busy,
             process_seconds=process_time() - self._process + self._by_children(),
             cores=len(self._cpus),
             pinned=self._pinned,
-            interrupted_seconds=_gone_up(interrupted, self._interrupted),
+            interrupted_seconds=interrupted,
+            stolen_seconds=min(stolen, interrupted),
             run_queue=self._run_queue.read(),
             fixed_work_seconds=optional(FixedWork.read, self._fixed_work),
         )
@@ -138,18 +139,19 @@ def host_load_meter(task: LaunchTask, *, with_fixed_work: bool = False) -> HostL
     )
 
 
-def _busy_seconds(cpus: tuple[int, ...]) -> tuple[float, float]:
-    """Time the given CPUs were not idle since boot; and of it, the time stolen by the hypervisor or
-    in interrupts."""
+def _busy_seconds(cpus: tuple[int, ...]) -> tuple[float, float, float]:
+    """Time the given CPUs were not idle since boot; of it, the time in interrupts or stolen by the
+    hypervisor; of that, the time stolen."""
     selected = set(cpus)
-    by_processes, interrupted = 0.0, 0.0
+    by_processes, interrupted, stolen = 0.0, 0.0, 0.0
     for cpu, times in zip(_online_cpus(), psutil.cpu_times(percpu=True), strict=False):
         if cpu in selected:
             fields = times._asdict()
             # guest time is contained in user time
             by_processes += sum(fields.get(name, 0.0) for name in ("user", "nice", "system"))
             interrupted += sum(fields.get(name, 0.0) for name in ("irq", "softirq", "steal"))
-    return by_processes + interrupted, interrupted
+            stolen += fields.get("steal", 0.0)
+    return by_processes + interrupted, interrupted, stolen
 
 
 def _online_cpus() -> Iterable[int]:

@@ -544,3 +544,21 @@ def test_a_cell_without_launches_is_unmeasured_whatever_its_state() -> None:
     for pair in (compare(some, none), compare(none, some), compare(none, none)):
         assert [one.outcome for one in pair.cells] == [CellOutcome.UNMEASURED]
         assert pair.overall == ()
+
+
+def test_a_run_against_itself_is_the_same_run_however_noisy() -> None:
+    noisy = result(cells()[0], (40.0, 100.0, 250.0))
+    started = noisy.model_copy(
+        update={
+            "launches": tuple(
+                launch.model_copy(update={"started_at": f"2026-02-01T00:00:0{place}+00:00"})
+                for place, launch in enumerate(noisy.launches)
+            )
+        }
+    )
+    pair = compare(side(started), side(started))
+    assert pair.is_same_run
+    assert {change.verdict for cell in pair.cells for change in cell.changes} == {
+        ChangeVerdict.SAME
+    }
+    assert not compare(side(noisy), side(noisy)).is_same_run, "nobody knows when these began"

@@ -250,3 +250,9 @@ def test_a_cause_says_how_many_candidates_there_are_and_what_to_do() -> None:
     cause = only_cause(measured(), measured({StepPart.FORWARD: 0.02}), versions=newer)
     assert cause.text == "2 candidates that changed together"
     assert "one of them at a time" in cause.advice
+
+
+def test_an_argument_of_a_script_can_be_behind_every_part() -> None:
+    changed = [SideDifference("argument --bucket", ("25", "4"))]
+    for part in (StepPart.FORWARD, StepPart.COMMUNICATION, StepPart.DATA_WAIT):
+        assert candidates_for(part, changed) == ("argument --bucket",)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from tests.analysis.summary.test_scripts import scripts
 from tests.factories import cells, environment, experiment
 from tests.features.compare.analysis.test_compare import result, side
 from torchscale.config.choices import MatchKey
@@ -330,3 +331,28 @@ def test_all_values_of_a_side_are_listed_once_each() -> None:
     assert [one.what for one in cell_differences([[(result(one), result(one))], matches])] == [
         "precision of cells"
     ]
+
+
+def test_a_script_matches_whatever_its_arguments_and_they_are_listed_word_by_word() -> None:
+    (before,), (after,) = scripts("train.py --bucket 25 --fast"), scripts("train.py --bucket=4 b")
+    matches, _ = match_cells(side(result(before)), side(result(after)))
+    assert [(ours and ours.cell.id, theirs and theirs.cell.id) for ours, theirs in matches] == [
+        (before.id, after.id)
+    ]
+    listed = {one.what: one.values for one in cell_differences([matches])}
+    assert listed == {
+        "argument --bucket": ("25", "4"),
+        "argument --fast": ("given", ""),
+        "argument 2": ("", "b"),
+    }
+
+
+def test_scripts_of_which_a_side_has_several_match_by_their_arguments_alone() -> None:
+    before = scripts("train.py --a 1", "train.py --a 2")
+    after = scripts("train.py --a 2", "train.py --a 3")
+    matches, _ = match_cells(side(*map(result, before)), side(*map(result, after)))
+    both = [(ours.cell.id, theirs.cell.id) for ours, theirs in matches if ours and theirs]
+    assert (before[1].id, after[0].id) in both
+    several = scripts("train.py --a 4", "train.py --a 5")
+    matches, _ = match_cells(side(*map(result, before)), side(*map(result, several)))
+    assert not [match for match in matches if all(match)]

@@ -183,7 +183,7 @@ def test_a_tile_is_a_number_only_where_there_is_a_verdict() -> None:
         "samples/s, after": "unclear (contended)",
         "worse or lost, after": "unclear",
     }
-    assert found.verdict[1].startswith("Unclear, because one side was contended")
+    assert found.verdict[1].startswith("Unclear, because after was contended")
     assert "Score: unclear, as the change of speed is" in printed(CONTENDED)
     assert "launches 1, 2 and 3 of 3 of after were contended" in printed(CONTENDED)
 

@@ -33,7 +33,7 @@ def test_sides_are_in_the_order_of_what_a_dollar_buys() -> None:
     assert rows[0][-1] == "better"
     assert rows[1][3:5] == ["reference"] * 2
     assert rows[2][-1] == "worse"
-    assert rows[3][2:] == ["–"] * 5
+    assert rows[3][2:] == ["–"] * 6
 
 
 def test_what_one_launch_of_each_shows_is_said_to_be_unclear() -> None:

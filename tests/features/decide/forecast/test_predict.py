@@ -153,3 +153,15 @@ def test_the_interval_holds_what_the_law_itself_would_measure() -> None:
         (one,) = predict_series(make_series("", points[:2]), [32]).predictions
         inside += one.low <= points[2].throughput <= one.high
     assert inside / trials >= 0.88
+
+
+def test_launches_that_disagree_are_no_fall() -> None:
+    """Means of 2,122 and 2,129: two of three launches agree on one side, the third is a bad one.
+    The medians fall by 17 %, and the spread of all launches explains that."""
+    launches = (2402.0, 2400.0, 1564.0), (2000.0, 2000.0, 2387.0)
+    points = [MeasuredCount(8, 1, launches[0]), MeasuredCount(16, 2, launches[1])]
+    assert predict_series(make_series("", points), [32]).predictions
+    agreed = [MeasuredCount(8, 1, (2400.0,) * 3), MeasuredCount(16, 2, (2000.0,) * 3)]
+    reason = refusal(predict_series(make_series("", agreed), [32]))
+    assert "falls by 17 %" in reason
+    assert reason.endswith("measure both again, five launches each")

@@ -16,6 +16,17 @@ of freedom and is 12.7 standard errors wide: nearly every change would be unclea
 decided."""
 PossibleEnds = tuple[float | None, float | None]
 """Ends between which a ratio may lie, at 95 %; ``None`` where nothing bounds that end."""
+_VAGUE = 1.5
+"""Factor between the ends of a change from which its size is called unclear: slower by a tenth and
+by a third are two decisions."""
+
+
+def is_vague(possible: PossibleEnds | None) -> bool:
+    """Whether a change of which the direction is known may have very different sizes."""
+    if possible is None:
+        return False
+    low, high = possible
+    return low is None or high is None or high > _VAGUE * low
 
 
 class ChangeVerdict(str, Enum):
@@ -37,13 +48,15 @@ class ChangeVerdict(str, Enum):
         return _EXPLANATIONS[self]
 
 
+DIFFERENT = (ChangeVerdict.BETTER, ChangeVerdict.WORSE)
+"""Verdicts that say which side is the better one."""
 _EXPLANATIONS = {
     ChangeVerdict.BETTER: "different from noise, and by more than the threshold",
     ChangeVerdict.WORSE: "different from noise, and by more than the threshold",
     ChangeVerdict.SAME: "any difference lies within the threshold",
     ChangeVerdict.UNCLEAR: "a change beyond the threshold is neither shown nor excluded: noise could "
     "hide it (more launches narrow the interval: benchmark.repeats), a side has fewer than "
-    f"{MIN_LAUNCHES} launches, or one side was contended or throttled by more than the change",
+    f"{MIN_LAUNCHES} launches, or other processes or low clocks could have made the change",
 }
 
 
@@ -69,10 +82,10 @@ class MetricChange:
             not estimated.
         adjusted_p: Holm's, over the cells of this metric and their mean; ``None`` where nothing was
             tested.
-        conditions: Under which the sides were measured unequally, so that the ratio alone decides
+        conditions: What disturbed launches or slowed a side, so that the ratio alone decides
             nothing.
-        bounds: The ratios between which the change lies without them; ``None`` under equal
-            conditions, and where nothing bounds it.
+        bounds: The ratios between which the change lies without that; ``None`` where nothing
+            was disturbed, and where nothing bounds it.
         verdict: What can be said.
     """
 
@@ -104,10 +117,15 @@ class MetricChange:
 
     @property
     def possible(self) -> PossibleEnds | None:
-        """Outer ends of the intervals of both bounds; ``None`` under equal conditions."""
+        """Outer ends of the intervals of both bounds; ``None`` where nothing was disturbed."""
         if not self.conditions:
             return None
         return interval_end(self.low, 0), interval_end(self.high, 1)
+
+    @property
+    def size_is_unclear(self) -> bool:
+        """Whether it is better or worse, and how much is not known."""
+        return self.verdict in DIFFERENT and is_vague(self.possible)
 
     @property
     def basis(self) -> Basis | None:

@@ -22,7 +22,7 @@ from torchscale.analysis.stats.sessions import session_noise, with_session_noise
 from torchscale.analysis.summary.conditions import session_numbers
 from torchscale.config.choices import MatchKey, Metric
 from torchscale.features.compare.analysis.bounds import Bounds, RatioOf, Values, possible_bounds
-from torchscale.features.compare.analysis.change import MetricChange
+from torchscale.features.compare.analysis.change import ChangeVerdict, MetricChange
 from torchscale.features.compare.analysis.disturbances import (
     disturbances,
     disturbed_launches,
@@ -135,7 +135,19 @@ def compare(
     ]
     overall = tuple(of_metric for _, of_metric in judged.values())
     score, efficiency = _score(cells, overall), _efficiency(cells)
-    return Pair(reference, other, tuple(cells), overall, score, notes, threshold, efficiency)
+    pair = Pair(reference, other, tuple(cells), overall, score, notes, threshold, efficiency)
+    return _equal(pair) if pair.is_same_run else pair
+
+
+def _equal(pair: Pair) -> Pair:
+    """The pair of a run with itself, whose changes are none whatever their intervals."""
+    same = ChangeVerdict.SAME
+    cells = tuple(
+        replace(cell, changes=tuple(replace(change, verdict=same) for change in cell.changes))
+        for cell in pair.cells
+    )
+    overall = tuple(replace(one, verdict=same, reason=None) for one in pair.overall)
+    return replace(pair, cells=cells, overall=overall)
 
 
 def _outcome(before: ResultCell | None, after: ResultCell | None) -> CellOutcome:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchscale.analysis.summary.conditions import DEVICE, over_sessions, session_facts
+from torchscale.analysis.summary.scripts import ARGUMENT
 from torchscale.features.compare.analysis.matching import Match, named_values
 from torchscale.schema.run.experiment_file import Session
 from torchscale.schema.run.result_set import ResultSet
@@ -48,7 +49,7 @@ def cell_differences(sides: Sequence[Sequence[Match]]) -> list[SideDifference]:
     ]
     return [
         SideDifference(
-            f"{name.replace('_', ' ')} of cells",
+            _name_of(name),
             (
                 _in_order(ours.get(name, "") for pairs in matched for ours, _ in pairs),
                 *(_in_order(theirs.get(name, "") for _, theirs in pairs) for pairs in matched),
@@ -56,6 +57,13 @@ def cell_differences(sides: Sequence[Sequence[Match]]) -> list[SideDifference]:
         )
         for name in unequal
     ]
+
+
+def _name_of(name: str) -> str:
+    """``global batch of cells``; the name of an argument as it was typed."""
+    if name.startswith(ARGUMENT):
+        return name
+    return f"{name.replace('_', ' ')} of cells"
 
 
 def differences(sets: Sequence[ResultSet]) -> list[SideDifference]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
+from collections.abc import Sequence
 
-from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
+from torchscale.analysis.training.flags import Flag
 from torchscale.features.compare.analysis.machine_speed import (
     LEAST_GAP,
     SLOWED,
@@ -22,10 +22,6 @@ _SHARE_GAP = 1 / 3
 on a shared machine, and its deviation widens the interval; a larger gap between the sides shifts a
 side as a whole."""
 
-DELAYED = 0.02
-"""Share of a launch by which others delayed it at most: above the default threshold of a change it
-could make one."""
-
 _TOLERANCE = 1e-9
 """Thirds are not exact in binary."""
 
@@ -33,20 +29,31 @@ _TOLERANCE = 1e-9
 def unequal_conditions(
     before: ResultCell, after: ResultCell, *, same_machine: bool
 ) -> tuple[str, ...]:
-    """Which of ``CONDITIONS`` one side was measured under and the other not, or much less: in more
-    than a third of the launches, or contended sides to another degree; and ``slowed`` where the
-    same machine was slower. A difference between such sides need not come of what was changed."""
+    """Which of ``CONDITIONS`` may have made a difference: more than a third of the launches of one
+    side were measured under it beyond those of the other; or any was contended, and the delay by
+    others is known of it, so that the change without it can be told; and ``slowed`` where the same
+    machine was slower."""
     unequal = []
     for flag in CONDITIONS:
         shares = [_flagged_share(side, flag) for side in (before, after)]
-        by_load = any(shares) and _unequal_load(before, after)
-        by_degree = flag is Flag.CONTENDED and (by_load or _unequal_delay(before, after))
-        if abs(shares[0] - shares[1]) > _SHARE_GAP + _TOLERANCE or by_degree:
+        is_unequal = abs(shares[0] - shares[1]) > _SHARE_GAP + _TOLERANCE
+        is_bounded = flag is Flag.CONTENDED and any(shares) and _delays_known((before, after))
+        if is_unequal or is_bounded:
             unequal.append(flag.value)
     gap = _speed_gap(before, after, same_machine)
     if gap is not None and gap.is_unequal:
         unequal.append(SLOWED)
     return tuple(unequal)
+
+
+def _delays_known(sides: Sequence[ResultCell]) -> bool:
+    """Whether it is known how much others delayed each contended launch."""
+    return all(
+        launch.delay is not None
+        for side in sides
+        for launch, contended in zip(side.launches, _flagged(side, Flag.CONTENDED), strict=True)
+        if contended
+    )
 
 
 def is_same_machine(reference: ResultSet, other: ResultSet) -> bool:
@@ -73,9 +80,7 @@ def disturbances(
     for flag in CONDITIONS:
         for place, side in enumerate((before, after)):
             numbers = [
-                number
-                for number, disturbed in enumerate(_disturbed(side, flag), start=1)
-                if disturbed
+                number for number, flagged in enumerate(_flagged(side, flag), start=1) if flagged
             ]
             shares = [side.launches[number - 1].other_processes for number in numbers]
             known = [share for share in shares if share is not None and flag is Flag.CONTENDED]
@@ -105,48 +110,15 @@ def _slowed_sides(before: ResultCell, after: ResultCell, same_machine: bool) -> 
 
 
 def disturbed_launches(cell: ResultCell) -> list[bool]:
-    """Which of a cell's launches were contended or throttled, or delayed by others."""
-    by_flag = [_disturbed(cell, flag) for flag in CONDITIONS]
+    """Which of a cell's launches were contended or throttled."""
+    by_flag = [_flagged(cell, flag) for flag in CONDITIONS]
     return [any(flags) for flags in zip(*by_flag, strict=True)]
-
-
-def _disturbed(cell: ResultCell, flag: Flag) -> list[bool]:
-    """Which launches carry a flag, or were delayed by others by as much as could make a change."""
-    flagged = _flagged(cell, flag)
-    if flag is not Flag.CONTENDED:
-        return flagged
-    delays = [0.0 if launch.delay is None else launch.delay[1] for launch in cell.launches]
-    return [one or delay > DELAYED for one, delay in zip(flagged, delays, strict=True)]
 
 
 def flagged_conditions(cell: ResultCell) -> tuple[str, ...]:
     """Which of ``CONDITIONS`` more than a third of a cell's launches were measured under."""
     return tuple(
         flag.value for flag in CONDITIONS if _flagged_share(cell, flag) > _SHARE_GAP + _TOLERANCE
-    )
-
-
-def _unequal_delay(before: ResultCell, after: ResultCell) -> bool:
-    """Whether others delayed one side by more, by as much as could make a change."""
-    delays = [
-        [launch.delay[1] for launch in side.launches if launch.delay is not None]
-        for side in (before, after)
-    ]
-    known = all(
-        len(found) == len(side.launches) > 0
-        for found, side in zip(delays, (before, after), strict=True)
-    )
-    return known and abs(statistics.fmean(delays[0]) - statistics.fmean(delays[1])) > DELAYED
-
-
-def _unequal_load(before: ResultCell, after: ResultCell) -> bool:
-    """Whether other processes took more of the cores on one side, by as much as makes a launch
-    contended."""
-    loads = [[launch.other_processes for launch in side.launches] for side in (before, after)]
-    known = [[load for load in side if load is not None] for side in loads]
-    return (
-        all(known)
-        and abs(statistics.fmean(known[0]) - statistics.fmean(known[1])) > OTHER_PROCESSES_LIMIT
     )
 
 

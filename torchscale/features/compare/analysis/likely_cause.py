@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from torchscale.analysis.summary.scripts import ARGUMENT
 from torchscale.features.compare.analysis.cell_why import CellWhy, PartChange
 from torchscale.features.compare.analysis.differences import SideDifference
 from torchscale.schema.run.step_parts import StepPart
@@ -62,6 +63,7 @@ CHANGES: tuple[tuple[str, frozenset[StepPart]], ...] = (
     ("memory", _ALL),
     ("threads per rank", _COMPUTE | _DATA),
     ("git commit", _ALL),
+    (ARGUMENT, _ALL),
     ("data of cells", _DATA),
     ("strategy of cells", _COMPUTE | _COMMUNICATION),
     ("optimizer of cells", frozenset({StepPart.OPTIMIZER})),
@@ -267,7 +269,7 @@ def _cause(
         advice = " ".join(one.advice for one in found)
         return LikelyCause(part, CauseBasis.SEVERAL, f"two candidates: {texts}", advice, candidates)
     if not candidates:
-        text = "nothing that is recorded of machine, software or settings can be behind it"
+        text = "no recorded difference explains this"
         return LikelyCause(part, CauseBasis.NONE, text, ADVICE[part.name])
     if len(candidates) == 1:
         values = " → ".join(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from torchscale.analysis.summary.scripts import named_arguments
 from torchscale.config.choices import MatchKey
 from torchscale.config.strategy import strategy_label
 from torchscale.errors import UsageError
@@ -34,8 +35,9 @@ def match_cells(
     """Cells of both sides in the reference's order, then what only the other has; and remarks on
     what did not match.
 
-    A cell matches by its id, else by its workload where one cell of each side has it. With
-    ``keys``, training and memory cells match by these alone, whatever else differs.
+    A cell matches by its id, else by its workload where one cell of each side has it; a script
+    whatever its arguments, where each side has one at that count and batch. With ``keys``,
+    training and memory cells match by these alone, whatever else differs.
 
     Raises:
         UsageError: ``keys`` do not tell cells of a side apart.
@@ -105,8 +107,8 @@ def _ambiguous(side: str, cells: Sequence[ResultCell], keys: Sequence[MatchKey])
 
 
 def named_values(cell: AnyCell) -> dict[str, str]:
-    """What of a cell ``--match`` can name, then its other settings; of a cell that trains nothing
-    its devices alone."""
+    """What of a cell ``--match`` can name, then its other settings, and the words of a script's
+    command line; of a cell that trains nothing its devices alone."""
     trained = training_workload(cell)
     if trained is None:
         return {MatchKey.DEVICES.value: str(cell.world_size)}
@@ -128,6 +130,7 @@ def named_values(cell: AnyCell) -> dict[str, str]:
     return {
         **{key.value: value for key, value in values.items()},
         "settings": settings or "default",
+        **({} if trained.script is None else named_arguments(trained.script.text)),
     }
 
 
@@ -164,7 +167,33 @@ def _match_by_workload(
                 f"{len(unambiguous)} of the cells without a counterpart differ in precision alone "
                 "(--accept versions compares them)"
             )
+    pairs.update(_match_scripts(reference, other, pairs))
     return pairs, notes
+
+
+def _match_scripts(
+    reference: Sequence[ResultCell], other: Sequence[ResultCell], pairs: Mapping[str, ResultCell]
+) -> dict[str, ResultCell]:
+    """Scripts that are left, by what they share: their arguments are what is compared."""
+    taken = {cell.cell.id for cell in pairs.values()}
+    ours = _scripts([cell for cell in reference if cell.cell.id not in pairs])
+    theirs = _scripts([cell for cell in other if cell.cell.id not in taken])
+    return {
+        members[0].cell.id: theirs[key][0]
+        for key, members in ours.items()
+        if len(members) == 1 == len(theirs.get(key, ()))
+    }
+
+
+def _scripts(cells: Sequence[ResultCell]) -> dict[_Key, list[ResultCell]]:
+    found: dict[_Key, list[ResultCell]] = {}
+    for cell in cells:
+        trained = as_kind(cell.cell, TrainingCell)
+        if trained is not None and trained.script is not None:
+            size = _batch(trained, lambda trained=trained: trained.global_batch_size)
+            key = (trained.script.form, str(trained.world_size), size)
+            found.setdefault(key, []).append(cell)
+    return found
 
 
 def _by_workload(

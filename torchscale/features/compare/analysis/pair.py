@@ -10,12 +10,14 @@ from enum import Enum
 from torchscale.analysis.stats.ratios import LogRatio
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.change import (
+    DIFFERENT,
     MIN_LAUNCHES,
     ChangeVerdict,
     MetricChange,
     PossibleEnds,
     Reason,
     interval_end,
+    is_vague,
 )
 from torchscale.features.compare.export_schema import Disturbance
 from torchscale.schema.run.metric_key import MetricKey
@@ -120,11 +122,11 @@ class Overall:
         cells, flagged: How many count, and how many of these carry warnings.
         verdict: What can be said.
         low, high: The least and the most that the change may be, which is ``ratio`` unless cells
-            were measured under unequal conditions; ``None`` where nothing bounds it.
+            were disturbed; ``None`` where nothing bounds it.
         reason: Why it is unclear; ``None`` where it is not.
         withheld: Cells that do not count: with too few launches where others have enough, and where
             nothing bounds what unequal conditions did.
-        conditions: Under which cells that count were measured unequally.
+        conditions: What disturbed cells that count.
     """
 
     metric: Metric
@@ -140,10 +142,15 @@ class Overall:
 
     @property
     def possible(self) -> PossibleEnds | None:
-        """Outer ends of the intervals of both bounds; ``None`` under equal conditions."""
+        """Outer ends of the intervals of both bounds; ``None`` where nothing was disturbed."""
         if not self.conditions:
             return None
         return interval_end(self.low, 0), interval_end(self.high, 1)
+
+    @property
+    def size_is_unclear(self) -> bool:
+        """Whether it is better or worse, and how much is not known."""
+        return self.verdict in DIFFERENT and is_vague(self.possible)
 
     def may_hide_loss(self, threshold: float) -> bool:
         """Whether it is unclear and a loss of a quarter (``BLIND``), or of the threshold if that is
@@ -210,6 +217,13 @@ class Pair:
     notes: tuple[str, ...]
     threshold: float
     efficiency: EfficiencyScore | None
+
+    @property
+    def is_same_run(self) -> bool:
+        """Whether both sides are the same launches."""
+        sides = (self.reference, self.other)
+        ours, theirs = ([cell.launches for cell in side.cells] for side in sides)
+        return ours == theirs and any(launch.started_at for cell in ours for launch in cell)
 
     def decided_by(self, metrics: Sequence[Metric]) -> list[tuple[CellComparison, MetricChange]]:
         """Changes that decide: of ``metrics``, or without any of the headline of each cell."""

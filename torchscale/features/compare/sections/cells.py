@@ -9,11 +9,13 @@ from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.change import ChangeVerdict, MetricChange
 from torchscale.features.compare.analysis.pair import CellComparison, CellOutcome, Overall, Pair
 from torchscale.features.compare.text.comparison import (
-    change_ends,
+    UNDISTURBED,
     comparison_label,
+    format_interval,
     format_outcome,
     format_p,
     format_ratio_change,
+    format_undisturbed,
     format_verdict,
     table_names,
 )
@@ -41,7 +43,7 @@ def compared_cells_section(pairs: Sequence[Pair]) -> Section:
         rows = [(cell, change) for cell in pair.cells for change in cell.changes]
         if rows:
             caption = f"{names[1]} against {names[0]}"
-            blocks.append(table_of(caption, _columns(names), rows, searchable=True))
+            blocks.append(table_of(caption, _columns(names, rows), rows, searchable=True))
         others = [cell for cell in pair.cells if cell.outcome is not CellOutcome.COMPARED]
         if others:
             blocks.append(_others_table(others, names))
@@ -81,7 +83,8 @@ def deciding_cells_section(
         changes = shown_changes(pair, metrics, with_cost=with_cost)
         changes.sort(key=lambda found: found[1].verdict is not ChangeVerdict.WORSE)
         if changes:
-            columns, rows = _columns(names, brief=True, warnings=warnings), changes[:limit]
+            rows = changes[:limit]
+            columns = _columns(names, rows, brief=True, warnings=warnings)
             blocks.append(table_of(f"{names[1]} against {names[0]}", columns, rows))
         others = [cell for cell in pair.cells if cell.outcome is not CellOutcome.COMPARED]
         if others:
@@ -114,15 +117,23 @@ def shown_changes(
 
 
 def _columns(
-    names: tuple[str, str], *, brief: bool = False, warnings: bool = True
+    names: tuple[str, str],
+    rows: Sequence[tuple[CellComparison, MetricChange]],
+    *,
+    brief: bool = False,
+    warnings: bool = True,
 ) -> tuple[ColumnOf[tuple[CellComparison, MetricChange]], ...]:
+    disturbed = any(change.conditions for _, change in rows)
     return (
         ColumnOf("cell", lambda row: comparison_label(row[0]), prose=True),
         ColumnOf("metric", lambda row: metric_label(row[1].metric, row[1].detail)),
         ColumnOf(names[0], lambda row: _level(row[1].metric, row[1].before), numeric=True),
         ColumnOf(names[1], lambda row: _level(row[1].metric, row[1].after), numeric=True),
         ColumnOf("change", lambda row: ratio_value(row[1].ratio), numeric=True),
-        ColumnOf("95 % interval", lambda row: change_ends(row[1]), numeric=True),
+        ColumnOf("95 % interval", lambda row: format_interval(row[1].ratio), numeric=True),
+        ColumnOf(
+            UNDISTURBED, lambda row: format_undisturbed(row[1]), numeric=True, shown=disturbed
+        ),
         ColumnOf("p, corrected", lambda row: row[1].adjusted_p, format_p, shown=not brief),
         ColumnOf("launches", lambda row: _launches(row[1]), numeric=True, shown=not brief),
         ColumnOf("verdict", lambda row: verdict_value(row[1])),

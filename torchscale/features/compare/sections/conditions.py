@@ -9,7 +9,7 @@ from torchscale.features.compare.analysis.change import MIN_LAUNCHES
 from torchscale.features.compare.analysis.differences import SideDifference
 from torchscale.features.compare.analysis.judge import LEVEL
 from torchscale.features.compare.analysis.pair import Pair
-from torchscale.features.compare.text.comparison import BRACKETS, table_names
+from torchscale.features.compare.text.comparison import UNDISTURBED_LEGEND, table_names
 from torchscale.features.compare.text.verdict import format_session_noise
 from torchscale.report.document import Block, Bullets, Paragraph, Section
 from torchscale.report.table import Column, Table
@@ -59,14 +59,14 @@ def comparison_method_section(
         *only_if(changes, format_session_noise(changes)),
         "The overall interval treats the noise of launches as independent between cells, and what "
         "sessions add as common to all of them.",
-        "Where launches of one side were contended or throttled, and of the other not or less by "
-        "more than a third of the launches (or contended to another degree), the verdict rests on "
-        "what bounds the disturbance: launches without it, the time that ranks waited for a core, "
-        "or that it makes a launch slower and never faster. Where both sides ran on one host, and "
-        "the fixed work between batches took longer on one of them, the host itself was slower "
-        "(slowed), and the change lies between the ratio and the ratio corrected by that work. "
-        "Other flags are shown and change nothing.",
-        *only_if(any(change.conditions for change in changes), BRACKETS),
+        "Where a launch was contended (other processes used its cores) or throttled, the change "
+        "without that decides: from launches that nothing disturbed, from the time that ranks "
+        "waited for a core, or because a disturbance makes a launch slower and never faster. Where "
+        "nothing tells that, sides that were disturbed alike are compared as measured. Where one "
+        "host measured both sides and its fixed work between batches took longer on one of them, "
+        "the host itself was slower (slowed), and the change lies between the ratio and the ratio "
+        "corrected by that work. Other flags are shown and change nothing.",
+        *only_if(any(change.conditions for change in changes), UNDISTURBED_LEGEND),
     ]
     if prices:
         listed_prices = ", ".join(

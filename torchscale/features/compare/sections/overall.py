@@ -9,9 +9,11 @@ from torchscale.features.compare.analysis.change import MetricChange, Reason
 from torchscale.features.compare.analysis.pair import CellComparison, Overall, Pair
 from torchscale.features.compare.sections.cells import ratio_value, verdict_value
 from torchscale.features.compare.text.comparison import (
+    UNDISTURBED,
     both_values,
-    change_ends,
+    format_interval,
     format_scores,
+    format_undisturbed,
     table_names,
 )
 from torchscale.features.compare.text.result import METRIC_LABELS, result_label
@@ -55,26 +57,30 @@ def overall_section(
     sides = [pair.other.name for pair in pairs]
     reference, *others = table_names([names[0], *sides])
     named = dict(zip(sides, others, strict=True))
+    rows = [(pair, one) for pair in pairs for one in pair.overall]
+    if not rows:
+        reasons = tuple(f"{format_nothing_compared(pair, metrics)}." for pair in pairs)
+        return Section("Overall", "overall", (Bullets(reasons),))
+    disturbed = any(one.conditions for _, one in rows)
     columns: tuple[ColumnOf[tuple[Pair, Overall]], ...] = (
         ColumnOf(f"against {reference}", lambda row: named[row[0].other.name]),
         ColumnOf("metric", lambda row: METRIC_LABELS[row[1].metric]),
         ColumnOf("change", lambda row: ratio_value(row[1].ratio), numeric=True),
-        ColumnOf("95 % interval", lambda row: change_ends(row[1]), numeric=True),
+        ColumnOf("95 % interval", lambda row: format_interval(row[1].ratio), numeric=True),
+        ColumnOf(
+            UNDISTURBED, lambda row: format_undisturbed(row[1]), numeric=True, shown=disturbed
+        ),
         ColumnOf("cells", lambda row: row[1].cells, str),
         ColumnOf("left out", lambda row: row[1].withheld, str),
         ColumnOf("with warnings", lambda row: row[1].flagged, str),
         ColumnOf("verdict", lambda row: verdict_value(row[1])),
     )
-    rows = [(pair, one) for pair in pairs for one in pair.overall]
-    if not rows:
-        reasons = tuple(f"{format_nothing_compared(pair, metrics)}." for pair in pairs)
-        return Section("Overall", "overall", (Bullets(reasons),))
     blocks: list[Block] = [
         Paragraph(
             "The geometric mean of the cells' ratios, each cell with equal weight; higher is "
             "better except for step p95 and memory. Left out are cells with too few launches where "
-            "others have enough, and those of which one side was contended or throttled and "
-            "nothing bounds what that did."
+            "others have enough, and those that were contended or throttled where nothing bounds "
+            "what that did."
         ),
         table_of("Overall", columns, rows),
     ]

@@ -119,13 +119,12 @@ def _conditions(
             f"{plural(len(differences), 'difference')} in cells, machine, software or settings"
         )
     if unequal:
-        conditions = " or ".join(
+        conditions = ", ".join(
             dict.fromkeys(flag for change in unequal for flag in change.conditions)
         )
         texts.insert(
             0,
-            f"{plural(len(unequal), 'change')} bounded or unclear, because one side was "
-            f"{conditions}",
+            f"{plural(len(unequal), 'change')} judged without what disturbed launches ({conditions})",
         )
     if flags:
         texts.append(f"warnings of launches: {', '.join(flags)}")

@@ -10,7 +10,12 @@ from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.change import ChangeVerdict
 from torchscale.features.compare.analysis.pair import Overall, Pair
 from torchscale.features.compare.sections.cells import ratio_value, verdict_value
-from torchscale.features.compare.text.comparison import change_ends, table_names
+from torchscale.features.compare.text.comparison import (
+    UNDISTURBED,
+    format_interval,
+    format_undisturbed,
+    table_names,
+)
 from torchscale.features.compare.text.result import METRIC_LABELS
 from torchscale.report.document import Section
 from torchscale.report.table import Column, Table
@@ -76,6 +81,7 @@ def ranking_table(sides: Sequence[RankedSide], reference: str) -> Table:
         Column("samples/s", True),
         Column(METRIC_LABELS[Metric.COST], True),
         Column("95 % interval", True),
+        Column(UNDISTURBED, True),
         Column("verdict on samples/$"),
     )
     rows = tuple(
@@ -97,16 +103,17 @@ def _of(pair: Pair, metric: Metric) -> Overall | None:
 def _row(side: RankedSide, shown: str, *, is_reference: bool) -> tuple[TableValue, ...]:
     name, price = TableValue(shown), TableValue(f"{side.price:.2f}", side.price)
     if is_reference:
-        return (name, price, DASH, *(TableValue("reference", 0.0) for _ in range(2)), DASH, DASH)
+        return (name, price, DASH, *(TableValue("reference", 0.0) for _ in range(2)), *([DASH] * 3))
     if side.cost is None or side.speed is None:
-        return (name, price, *([DASH] * 5))
+        return (name, price, *([DASH] * 6))
     return (
         name,
         price,
         TableValue(str(side.cost.cells), side.cost.cells),
         ratio_value(side.speed.ratio),
         ratio_value(side.cost.ratio),
-        TableValue(change_ends(side.cost)),
+        TableValue(format_interval(side.cost.ratio)),
+        TableValue(format_undisturbed(side.cost)),
         verdict_value(side.cost),
     )
 

@@ -13,7 +13,7 @@ from torchscale.features.compare.sections.document import (
     brief_sections,
     comparison_document,
 )
-from torchscale.features.compare.text.comparison import BRACKETS, format_scores
+from torchscale.features.compare.text.comparison import UNDISTURBED_LEGEND, format_scores
 from torchscale.features.compare.text.verdict import format_session_noise
 from torchscale.report.document import Bullets, Section
 from torchscale.report.formats.console import MAX_ROWS, print_document
@@ -49,7 +49,7 @@ def _remarks(comparison: ComparisonReport) -> Iterator[str]:
             yield format_session_noise([change for _, change in decided])
         printed = shown_changes(pair, comparison.metrics, with_cost=bool(comparison.prices))
         if any(change.conditions for _, change in printed):
-            yield BRACKETS
+            yield UNDISTURBED_LEGEND
         if any(cell.flags for cell, _ in printed):
             yield "Warnings are of one side; the report of that side says what they mean."
     yield from _without_why(comparison)

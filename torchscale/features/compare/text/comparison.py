@@ -22,14 +22,19 @@ from torchscale.features.compare.text.result import (
     result_label,
 )
 from torchscale.report.values import only_if, shortened
-from torchscale.util.interval_text import format_ends
+from torchscale.util.interval_text import format_change_ends
 from torchscale.util.units import format_change, format_percent
 from torchscale.util.words import by_count, listed, plural
 
 _DIGITS_OF_P = 3
 UNBOUNDED = "unknown"
-BRACKETS = "[In brackets]: between which ends the change lies without what disturbed one side."
-"""Below a table with :func:`change_ends`."""
+UNDISTURBED = "undisturbed"
+"""The column beside the measured interval."""
+UNDISTURBED_LEGEND = (
+    "Undisturbed: where the change lies without the time that other processes or low clocks took. "
+    "Where this column has a value, it decides."
+)
+"""Below a table with that column."""
 
 
 def table_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -67,7 +72,7 @@ def format_interval(ratio: LogRatio) -> str:
     """``-0.4 to +2.9 %``; – where the spread is unknown."""
     if ratio.interval is None:
         return "–"
-    return format_ends(*(format_change(end - 1) for end in ratio.interval))
+    return format_change_ends(*ratio.interval)
 
 
 def format_p(p: float) -> str:
@@ -83,8 +88,10 @@ def format_p(p: float) -> str:
 
 
 def format_verdict(one: MetricChange | Overall) -> str:
-    """``better``, or ``unclear (contended)``, ``unclear (launches)`` where it is not noise
-    alone."""
+    """``better``, ``better, size unclear``, or ``unclear (contended)``, ``unclear (launches)``
+    where it is not noise alone."""
+    if one.size_is_unclear:
+        return f"{one.verdict.value}, size unclear"
     if one.reason is Reason.CONDITIONS:
         return f"{one.verdict.value} ({', '.join(one.conditions)})"
     if one.reason is Reason.FEW_LAUNCHES:
@@ -97,8 +104,7 @@ def format_possible(one: MetricChange | Overall) -> str:
     ``-12.3 % or less``; empty where nothing bounds it."""
     low, high = (None if end is None else end.interval for end in (one.low, one.high))
     if low is not None and high is not None:
-        ends = [format_change(end - 1) for end in (low[0], high[1])]
-        return f"{ends[0].removesuffix(' %')} to {ends[1]}"
+        return format_change_ends(low[0], high[1])
     if low is not None:
         return f"{format_change(low[0] - 1)} or more"
     if high is None:
@@ -106,12 +112,11 @@ def format_possible(one: MetricChange | Overall) -> str:
     return f"{format_change(high[1] - 1)} or less"
 
 
-def change_ends(one: MetricChange | Overall) -> str:
-    """The interval; of a change with a disturbed side between which ends it lies without that, in
-    brackets."""
+def format_undisturbed(one: MetricChange | Overall) -> str:
+    """:func:`format_possible` of a change that something disturbed; – of others."""
     if not one.conditions:
-        return format_interval(one.ratio)
-    return f"[{format_possible(one) or UNBOUNDED}]"
+        return "–"
+    return format_possible(one) or UNBOUNDED
 
 
 def format_disturbance(disturbance: Disturbance, names: tuple[str, str]) -> str:

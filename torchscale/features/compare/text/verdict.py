@@ -12,6 +12,7 @@ from torchscale.features.compare.analysis.change import (
     MetricChange,
     Reason,
 )
+from torchscale.features.compare.analysis.judge import LEVEL
 from torchscale.features.compare.analysis.pair import CellComparison, CellOutcome, Pair
 from torchscale.features.compare.text.comparison import (
     comparison_label,
@@ -32,7 +33,7 @@ from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.util.units import format_percent
-from torchscale.util.words import capped, listed, plural
+from torchscale.util.words import by_count, capped, listed, plural
 
 _MAX_NAMED = 3
 """Cells named in a sentence; the rest is counted."""
@@ -77,27 +78,44 @@ def format_headline(pair: Pair, metrics: Sequence[Metric]) -> str:
         return f"{format_nothing_compared(pair, metrics)}."
     overall = of_all[0]
     name, reference = shortened(pair.other.name), shortened(pair.reference.name)
+    if pair.is_same_run:
+        return f"{name} and {reference} are the same run."
     change, speed = format_overall_change(overall), overall.metric is Metric.THROUGHPUT
     possible = format_possible(overall)
     if overall.conditions and possible:
-        change += f"; {possible} without what disturbed one side"
+        change += f"; {possible} undisturbed"
     if overall.reason is Reason.CONDITIONS:
-        flags = " or ".join(overall.conditions)
-        return f"Unclear, because one side was {flags}: {name} against {reference}: {change}."
+        why = _what_was_disturbed(pair, overall.conditions)
+        return f"Unclear, because {why}: {name} against {reference}: {change}."
     if overall.reason is Reason.FEW_LAUNCHES:
         few = f"fewer than {MIN_LAUNCHES} launches on a side"
         return f"Unclear whether {name} differs from {reference}, with {few}: {change}."
+    how_much = "; how much is unclear" if overall.size_is_unclear else ""
     match overall.verdict:
         case ChangeVerdict.BETTER:
-            return f"{name} is {'faster' if speed else 'better'} than {reference}: {change}."
+            than = "faster" if speed else "better"
         case ChangeVerdict.WORSE:
-            return f"{name} is {'slower' if speed else 'worse'} than {reference}: {change}."
+            than = "slower" if speed else "worse"
         case ChangeVerdict.SAME:
             return (
                 f"{name} and {reference} are equal within {format_percent(pair.threshold, 1)}: "
                 f"{change}."
             )
-    return f"Unclear whether {name} differs from {reference}: {change}."
+        case ChangeVerdict.UNCLEAR:
+            return f"Unclear whether {name} differs from {reference}: {change}."
+    return f"{name} is {than} than {reference}{how_much}: {change}."
+
+
+def _what_was_disturbed(pair: Pair, conditions: Sequence[str]) -> str:
+    """``both sides were contended``, ``night-6 was slowed``."""
+    disturbed = {
+        one.side for cell in pair.cells for one in cell.disturbances if one.condition in conditions
+    }
+    flags = " or ".join(conditions)
+    if len(disturbed) != 1:
+        return f"both sides were {flags}"
+    side = (pair.reference, pair.other)[disturbed.pop()]
+    return f"{shortened(side.name)} was {flags}"
 
 
 def format_nothing_compared(pair: Pair, metrics: Sequence[Metric]) -> str:
@@ -143,8 +161,7 @@ def _some(labels: Sequence[str]) -> str:
 def _bounded_sentences(
     pair: Pair, decided: Sequence[tuple[CellComparison, MetricChange]]
 ) -> list[str]:
-    """Changes with a verdict although a side was disturbed, and between which ends they lie without
-    that."""
+    """Changes with a verdict although launches were disturbed, and where they lie without that."""
     labels = [
         f"{comparison_label(cell)} ({format_possible(change)})"
         for cell, change in decided
@@ -152,10 +169,7 @@ def _bounded_sentences(
     ]
     if not labels:
         return []
-    return [
-        f"Without what disturbed one side: {_some(labels)}. "
-        f"{_disturbed(pair, decided, unclear=False)}"
-    ]
+    return [f"Undisturbed: {_some(labels)}. {_disturbed(pair, decided, unclear=False)}"]
 
 
 def _more_launches(pair: Pair) -> str:
@@ -179,18 +193,32 @@ def _unclear_sentences(
             f"side; {_more_launches(pair)}."
         )
     if counts[Reason.CONDITIONS]:
-        flags = " or ".join(
-            dict.fromkeys(flag for _, change in decided for flag in change.conditions)
-        )
+        conditions = dict.fromkeys(flag for _, change in decided for flag in change.conditions)
         sentences.append(
-            f"{counts[Reason.CONDITIONS]} {of} unclear because one side was {flags}, by more than "
-            "the change. "
+            f"{counts[Reason.CONDITIONS]} {of} unclear: {_what_was_disturbed(pair, [*conditions])}, "
+            "which can explain the difference. "
             f"{_disturbed(pair, decided, unclear=True)} Measure again on a quiet machine, or pass "
             "--accept flags."
         )
     if counts[Reason.NOISE]:
-        sentences.append(f"{counts[Reason.NOISE]} {of} unclear: a change could be hidden by noise.")
+        sentences.append(
+            f"{counts[Reason.NOISE]} {of} unclear: noise could hide a change.{_by_chance(decided)}"
+        )
     return sentences
+
+
+def _by_chance(decided: Sequence[tuple[CellComparison, MetricChange]]) -> str:
+    """How many of the unclear changes are beyond their own noise; empty for none."""
+    beyond = sum(
+        change.reason is Reason.NOISE and (change.ratio.p or 1.0) < LEVEL for _, change in decided
+    )
+    if not beyond:
+        return ""
+    verb = by_count(beyond, "differs", "differ")
+    return (
+        f" {beyond} {verb} by more than their own noise, as some of {len(decided)} do by chance; "
+        "more launches decide."
+    )
 
 
 def _disturbed(

@@ -107,8 +107,8 @@ def _nothing_clear(why: CellWhy) -> str:
     if why.disturbance.conditions:
         flags = " and ".join(why.disturbance.conditions)
         return (
-            f"No part is clear: one side was {flags}, which may have made as much; measure again on "
-            f"a quiet machine, or pass --accept flags. {_largest(why)}"
+            f"No part is clear: launches were {flags}, which may have made as much; measure again "
+            f"on a quiet machine, or pass --accept flags. {_largest(why)}"
         )
     return (
         "No part is clear: each could be noise between launches, or is below the threshold; more "

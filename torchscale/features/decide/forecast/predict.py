@@ -159,22 +159,28 @@ def refuse_series(series: MeasuredSeries, link: str | None = None) -> str | None
 
 
 def _not_monotone(smaller: MeasuredCount, larger: MeasuredCount) -> str | None:
-    noise = _NOISE_DEVIATIONS * math.hypot(smaller.noise, larger.noise)
+    noise = _NOISE_DEVIATIONS * math.hypot(smaller.error, larger.error)
+    again = f"measure both again, {_more_launches(smaller, larger)} launches each"
     between = f"from {smaller.gpus} to {_gpus(larger.gpus)}"
     fall = 1 - larger.throughput / smaller.throughput
     if fall > max(FALL_LIMIT, noise):
         return (
             f"throughput falls by {format_percent(fall, 0)} {between}, more than noise explains; "
-            "measure both again, three launches each"
+            f"{again}"
         )
     rise = smaller.cost / larger.cost - 1
     if rise > max(RISE_LIMIT, noise):
         return (
             f"throughput per GPU rises by {format_percent(rise, 0)} {between}, more than noise "
-            "explains; "
-            "measure both again, three launches each, with equal settings"
+            f"explains; {again}, with equal settings"
         )
     return None
+
+
+def _more_launches(*points: MeasuredCount) -> str:
+    """How many launches tell more than those that are there."""
+    fewest = min(len(point.launches) for point in points)
+    return next((word for count, word in ((3, "three"), (5, "five")) if fewest < count), "more")
 
 
 def refuse_count(series: MeasuredSeries, gpus: int) -> str | None:

@@ -17,6 +17,8 @@ launches: healthy machines repeat one test within 0.1 to 1.4 %."""
 SMALLEST_NOISE = 0.002
 """Three launches agree better than this by chance alone, and clocks of GPUs vary by as much."""
 _FEWEST_FOR_SPREAD = 3
+_OF_MEDIAN = math.sqrt(math.pi / 2)
+"""Standard error of a median over that of a mean, of normal values."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,15 @@ class MeasuredCount:
         logs = np.log(self.launches)
         deviation = float(scatter(logs - np.median(logs)))
         return max(deviation / math.sqrt(len(logs)), SMALLEST_NOISE)
+
+    @property
+    def error(self) -> float:
+        """Relative standard error of :attr:`throughput` with every launch in it, the bad one too:
+        for claims that launches contradict each other. Never below :attr:`noise`."""
+        if len(self.launches) < 2:
+            return self.noise
+        deviation = float(np.std(np.log(self.launches), ddof=1))
+        return max(self.noise, _OF_MEDIAN * deviation / math.sqrt(len(self.launches)))
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,13 @@ _MAX_READINGS = 20_000
 
 @dataclass(frozen=True)
 class _Reading:
-    """At a moment: seconds that each core was busy and interrupted, that each process used."""
+    """At a moment: seconds that each core was busy, was interrupted or stolen, and was stolen; that
+    each process used."""
 
     time: float
     busy: Mapping[int, float]
     interrupted: Mapping[int, float]
+    stolen: Mapping[int, float]
     used: Mapping[int, float]
 
 
@@ -41,9 +43,9 @@ class HostLoadSamples:
         now = clock.now()
         if self._readings and now - self._readings[-1].time < _SECONDS:
             return
-        busy, interrupted = _cores()
+        cores = _cores()
         used = {pid: seconds for pid in pids if (seconds := _used_by(pid)) is not None}
-        self._readings.append(_Reading(now, busy, interrupted, used))
+        self._readings.append(_Reading(now, *cores, used))
         if len(self._readings) > _MAX_READINGS:
             del self._readings[1::2]
 
@@ -79,6 +81,7 @@ class HostLoadSamples:
             cores=len(cpus),
             pinned=pinned,
             interrupted_seconds=grown([_of(reading.interrupted, cpus) for reading in known]),
+            stolen_seconds=grown([_of(reading.stolen, cpus) for reading in known]),
         )
 
 
@@ -86,14 +89,15 @@ def _of(seconds: Mapping[int, float], cpus: Collection[int]) -> float:
     return sum(seconds.get(cpu, 0.0) for cpu in cpus)
 
 
-def _cores() -> tuple[dict[int, float], dict[int, float]]:
-    """Seconds that each core was busy, and those of them in interrupts or stolen."""
-    busy, interrupted = {}, {}
+def _cores() -> tuple[dict[int, float], dict[int, float], dict[int, float]]:
+    """Seconds that each core was busy, those of them in interrupts or stolen, and those stolen."""
+    busy, interrupted, stolen = {}, {}, {}
     for cpu, times in enumerate(psutil.cpu_times(percpu=True)):
         taken = sum(getattr(times, name, 0.0) for name in ("irq", "softirq", "steal"))
         worked = sum(getattr(times, name, 0.0) for name in ("user", "nice", "system"))
         busy[cpu], interrupted[cpu] = worked + taken, taken
-    return busy, interrupted
+        stolen[cpu] = getattr(times, "steal", 0.0)
+    return busy, interrupted, stolen
 
 
 def _used_by(pid: int) -> float | None:

@@ -253,7 +253,7 @@ def compare_results(
         threshold: Relative changes up to this count as none.
         match: Compare training and memory cells that are equal in these, whatever else differs:
             ``["model", "global_batch"]``.
-        accept_flags: Give a verdict also where only one side was contended or throttled.
+        accept_flags: Judge the ratios as measured, although launches were contended or throttled.
 
     Raises:
         UsageError: a side does not exist, or ``match`` is wrong or does not tell cells apart.

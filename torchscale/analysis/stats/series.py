@@ -105,20 +105,23 @@ def relative_drift(values: Sequence[float]) -> float | None:
 
 def drift_probability(values: Sequence[float]) -> float | None:
     """Chance of first and last thirds that differ at least so much without a trend; ``None`` for
-    fewer than six values. Noise is what a line through the values leaves, or what the means of
-    three thirds leave, whichever is less: a trend or a step. Neighbouring values that are alike
-    count as fewer: (1 + ρ) ÷ (1 - ρ) times the variance, ρ their lag-1 autocorrelation, of which a
-    short series beside three means shows about (3 + 5ρ) ÷ n too little.
+    fewer than six values. Noise is what a line through the values leaves, or a step at its best
+    place, whichever is less. Neighbouring values that are alike count as fewer: (1 + ρ) ÷ (1 - ρ)
+    times the variance, ρ their lag-1 autocorrelation, of which a short series beside a fit shows
+    about (3 + 5ρ) ÷ n too little.
     """
     count, third = len(values), len(values) // 3
     if third < _FEWEST_OF_A_THIRD:
         return None
     series = np.asarray(values, dtype=float)
-    first, middle, last = series[:third], series[third:-third], series[-third:]
-    of_steps = np.concatenate([part - part.mean() for part in (first, middle, last)])
+    first, last = series[:third], series[-third:]
     places = np.arange(count)
-    of_line = series - np.polyval(np.polyfit(places, series, 1), places)
-    left = min(of_line, of_steps, key=lambda each: float(each @ each))
+    line = series - np.polyval(np.polyfit(places, series, 1), places)
+    steps = (
+        np.concatenate([series[:at] - series[:at].mean(), series[at:] - series[at:].mean()])
+        for at in range(2, count - 1)
+    )
+    left = min(line, *steps, key=lambda each: float(each @ each))
     seen = lag1_autocorrelation(left.tolist()) or 0.0
     alike = max(0.0, min(_MOST_ALIKE, seen + (3 + 5 * seen) / count))
     fewer = (1 + alike) / (1 - alike)

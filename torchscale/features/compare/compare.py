@@ -55,7 +55,7 @@ class Rules:
         metrics: What decides; by default speed alone.
         force: Compare across different devices, precisions or versions of torch.
         match: Compare training and memory cells that are equal in these, whatever else differs.
-        accept_flags: Give a verdict also where the sides were measured under unequal conditions.
+        accept_flags: Judge the ratios as measured, although launches were contended or throttled.
         against: What to take as the reference from earlier runs: ``last``, ``main`` or
             ``median-of-10``; ``None`` for the first source.
         history: File of a history, or directory with run folders: holds the earlier runs (by

@@ -45,10 +45,10 @@ class OverallExport(Export):
     """Cells that do not count: with too few launches where others have enough, or one side was
     contended or throttled and nothing bounds what that did."""
     conditions: tuple[str, ...]
-    """Under which one side of cells that count was measured."""
+    """What disturbed cells that count."""
     possible: tuple[float | None, float | None] | None
-    """The least and the most that ``ratio`` may be without ``conditions``, at 95 %; null under
-    equal conditions."""
+    """The least and the most that ``ratio`` may be without ``conditions``, at 95 %; null where
+    nothing was disturbed."""
     verdict: VerdictName
     reason: ReasonName | None
     """Why it is unclear: fewer than three launches on a side, ``conditions``, or noise."""
@@ -100,11 +100,11 @@ class ChangeExport(Export):
     session_spread: float | None
     """Standard deviation of a session's level, as a share; null where it is not estimated."""
     conditions: tuple[str, ...]
-    """Flags of one side's launches, so that ``ratio`` alone decides nothing: ``contended``,
-    ``throttled``."""
+    """What disturbed launches or slowed a side, so that ``ratio`` alone decides nothing:
+    ``contended``, ``throttled``, ``slowed``."""
     possible: tuple[float | None, float | None] | None
-    """The least and the most that ``ratio`` may be without them, at 95 %; null under equal
-    conditions."""
+    """The least and the most that ``ratio`` may be without them, at 95 %; null where nothing was
+    disturbed."""
     basis: str | None
     """What that rests on: ``quiet launches``, ``delay`` (time that ranks waited for a core),
     ``direction``."""
@@ -166,7 +166,7 @@ class PairExport(Export):
     missing: tuple[str, ...]
     """Ids of cells of which this side measured less than the reference."""
     may_hide_loss: bool
-    """Whether all that decides is unclear, and a loss of a quarter is not excluded: exit code 1."""
+    """Whether all that decides is unclear, and it may be a quarter slower or more: exit code 1."""
     notes: tuple[str, ...]
     cells: tuple[ComparedCellExport, ...]
     why: PairWhyExport | None

@@ -32,7 +32,7 @@ def gate(
     allow_unclear: bool = False,
 ) -> Gate:
     """What a comparison means for a build: it fails where something is worse, failed or was not
-    measured, and where all that decides is unclear and a loss of a quarter is not excluded.
+    measured, and where all that decides is unclear and it may be a quarter slower or more.
 
     Args:
         comparison: All sides.

@@ -13,6 +13,7 @@ from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.bounds import EQUAL_WORK, HEAVY_SLOWDOWN, SLOWDOWN, Basis
 from torchscale.features.compare.analysis.change import ChangeVerdict, MetricChange, Reason
 from torchscale.features.compare.analysis.compare import compare
+from torchscale.features.compare.text.comparison import format_undisturbed, format_verdict
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell
 
@@ -95,6 +96,34 @@ def test_a_reference_under_load_is_judged_by_what_it_would_have_reached(
         launches(scaled(STEADY, 0.5), HALF), launches(scaled(STEADY, rate / 100), [None] * 3)
     )
     assert found.verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict"), [(1.0, ChangeVerdict.UNCLEAR), (0.85, ChangeVerdict.WORSE)]
+)
+def test_sides_that_were_delayed_alike_are_compared_as_if_by_the_same_part_of_what_they_may(
+    share: float, verdict: ChangeVerdict
+) -> None:
+    """Each may have lost from nothing to half of its time: that one lost nothing and the other half
+    is no explanation."""
+    anything = [(0.0, 0.5)] * 3
+    found = change(launches(STEADY, anything), launches(scaled(STEADY, share), anything))
+    assert (found.verdict, found.conditions) == (verdict, ("contended",))
+    assert found.possible is not None
+    low, high = found.possible
+    assert low is not None and high is not None
+    assert low < share < high < 1.1 * low
+
+
+def test_a_change_whose_size_is_unclear_says_so() -> None:
+    wide = change(launches(STEADY, [(0.0, 0.6)] * 3), launches(scaled(STEADY, 0.2), [None] * 3))
+    assert wide.verdict is ChangeVerdict.WORSE
+    assert wide.size_is_unclear
+    assert format_verdict(wide) == "worse, size unclear"
+    narrow = change(QUIET, launches(scaled(STEADY, 0.4), HALF))
+    assert not narrow.size_is_unclear
+    assert format_undisturbed(narrow).endswith("%")
+    assert format_undisturbed(change(QUIET, QUIET)) == "–"
 
 
 def test_beside_processes_that_slow_the_fixed_work_the_bound_is_wider() -> None:

@@ -185,7 +185,7 @@ def test_a_tile_is_a_number_only_where_there_is_a_verdict() -> None:
     }
     assert found.verdict[1].startswith("Unclear, because after was contended")
     assert "Score: unclear, as the change of speed is" in printed(CONTENDED)
-    assert "launches 1, 2 and 3 of 3 of after were contended" in printed(CONTENDED)
+    assert "All 3 launches of after were contended" in printed(CONTENDED)
 
 
 REFERENCE = side(result(cells()[0]), name="before")

@@ -186,6 +186,9 @@ def _by_quiet_launches(before: Values, after: Values) -> Bounds | None:
 def _by_delay(
     key: MetricKey, before: Values, after: Values, ratio_of: RatioOf, *, same_processor: bool
 ) -> Bounds | None:
+    """From all launches as if each had been delayed by its least, to all by their most: others
+    delay both sides in one way, so that nobody was hardly delayed while the others were by all that
+    they may have been."""
     if key.metric not in _BY_RATE:
         return None
     usual = _usual_work((before, after)) if same_processor else None
@@ -193,6 +196,9 @@ def _by_delay(
     most = [_at_most(side, usual) for side in (before, after)]
     if least[0] is None or least[1] is None:
         return None
+    if most[0] is not None and most[1] is not None:
+        ends = ratio_of(least[1], least[0]), ratio_of(most[1], most[0])
+        return Bounds(min(ends, key=_logarithm), max(ends, key=_logarithm), Basis.DELAY)
     low = high = None
     if most[0] is not None:
         low = ratio_of(least[1], most[0])
@@ -201,6 +207,10 @@ def _by_delay(
     if low is None and high is None:
         return None
     return Bounds(low, high, Basis.DELAY)
+
+
+def _logarithm(ratio: LogRatio) -> float:
+    return ratio.log
 
 
 def _at_least(side: Values) -> list[float] | None:

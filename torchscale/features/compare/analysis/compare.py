@@ -106,7 +106,7 @@ def compare(
         prices: Prices of a device and hour on each side; without both there is no cost.
         ignore_precision: Match cells that differ in precision alone.
         match: Match training and memory cells by these alone, whatever else differs.
-        accept_flags: Give a verdict also where the sides were measured under unequal conditions.
+        accept_flags: Judge the ratios as measured, although launches were contended or throttled.
         median: Take the median over the reference's sessions instead of the mean over its launches.
 
     Raises:

@@ -25,7 +25,7 @@ from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
 
 BLIND = 0.25
-"""An unclear comparison fails where a loss of this share is not excluded: a gate that could miss a
+"""An unclear comparison fails where a loss of this share is possible: a gate that could miss a
 quarter of the speed holds nothing back. Launches on a shared machine differ by 2 to 3 %, which
 gives intervals of 5 to 8 % with three of them (docs/method.md)."""
 HEADLINES = (
@@ -154,7 +154,7 @@ class Overall:
 
     def may_hide_loss(self, threshold: float) -> bool:
         """Whether it is unclear and a loss of a quarter (``BLIND``), or of the threshold if that is
-        larger, is not excluded."""
+        larger, is possible."""
         if self.verdict.decided:
             return False
         end = self.low if self.metric.higher_is_better else self.high
@@ -265,7 +265,7 @@ class Pair:
         ]
 
     def may_hide_loss(self, metrics: Sequence[Metric]) -> bool:
-        """Whether all that decides is unclear over all cells, and a large loss is not excluded."""
+        """Whether all that decides is unclear over all cells, and a large loss is possible."""
         overall = self.overall_by(metrics)
         return bool(overall) and all(one.may_hide_loss(self.threshold) for one in overall)
 

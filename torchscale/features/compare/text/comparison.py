@@ -121,7 +121,7 @@ def format_undisturbed(one: MetricChange | Overall) -> str:
 
 def format_disturbance(disturbance: Disturbance, names: tuple[str, str]) -> str:
     """``launches 1 and 3 of 3 of after were contended (other processes took up to 96 % of the
-    cores)``."""
+    cores)``, ``all 3 launches of after were …``."""
     side = shortened(names[disturbance.side])
     if disturbance.fixed_work is not None:
         longer = format_percent(disturbance.fixed_work, 1)
@@ -132,6 +132,8 @@ def format_disturbance(disturbance: Disturbance, names: tuple[str, str]) -> str:
     numbers = [str(number) for number in disturbance.launches]
     noun = by_count(len(numbers), "launch", "launches")
     which = f"{noun} {listed(numbers)} of {disturbance.of}"
+    if len(numbers) == disturbance.of > 1:
+        which = f"all {disturbance.of} launches"
     share = disturbance.other_processes
     took = ""
     if share is not None:

@@ -45,6 +45,8 @@ def pair_verdict(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
     name, reference = shortened(pair.other.name), shortened(pair.reference.name)
     overall = pair.overall_by(metrics)
     sentences = [format_headline(pair, metrics)]
+    if pair.is_same_run:
+        return sentences
     if overall[1:]:
         sentences.append(f"{'; '.join(format_overall(one) for one in overall[1:])}.")
     decided = pair.decided_by(metrics)
@@ -54,7 +56,7 @@ def pair_verdict(pair: Pair, metrics: Sequence[Metric]) -> list[str]:
             for cell, change in decided
             if change.verdict is verdict
         ]
-        if labels:
+        if labels and len(decided) > 1:
             sentences.append(f"{verdict.value.capitalize()}: {_some(labels)}.")
     lost = [
         f"{result_label(cell.cell)} ({cell.after.state.value})"
@@ -169,7 +171,10 @@ def _bounded_sentences(
     ]
     if not labels:
         return []
-    return [f"Undisturbed: {_some(labels)}. {_disturbed(pair, decided, unclear=False)}"]
+    disturbed = _disturbed(pair, decided, unclear=False)
+    if len(decided) == 1:
+        return [disturbed]
+    return [f"Undisturbed: {_some(labels)}. {disturbed}"]
 
 
 def _more_launches(pair: Pair) -> str:
@@ -239,7 +244,10 @@ def _disturbed(
     more = ""
     if len(cells) > 1:
         more = f", and so on in {plural(len(cells) - 1, 'other cell')}"
-    return f"{comparison_label(cells[0])}: {listed(texts)}{more}."
+    sentence = f"{listed(texts)}{more}."
+    if len(decided) == 1:
+        return f"{sentence[0].upper()}{sentence[1:]}"
+    return f"{comparison_label(cells[0])}: {sentence}"
 
 
 def format_session_noise(changes: Sequence[MetricChange]) -> str:

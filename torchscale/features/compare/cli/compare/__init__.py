@@ -37,8 +37,8 @@ class _RuleOptions:
         option(
             "--fail-on",
             "What gives exit code 1. regression: something is worse, failed or was not "
-            "measured, or all is unclear and a loss of 25 % is not excluded; unclear: also "
-            "any unclear cell; never. Default: regression; with --cost never.",
+            "measured, or there is no verdict and it may be 25 % slower or more; unclear: "
+            "also any unclear cell; never. Default: regression; with --cost never.",
         ),
     ] = None
     metrics: Annotated[
@@ -144,7 +144,7 @@ def compare(
         option(
             "--accept WHAT,…",
             "Let pass: missing (a side measured less than the reference), unclear (all is "
-            "unclear), flags (only one side was contended or throttled), versions (devices, "
+            "unclear), flags (launches were contended or throttled), versions (devices, "
             "precisions or versions of torch differ).",
         ),
     ] = None,
@@ -168,8 +168,8 @@ def compare(
 ) -> None:
     """Compare results cell by cell and overall, with 95 % intervals.
 
-    Exit code 1 where something is worse, failed or was not measured, or all is unclear and a loss
-    of 25 % is not excluded.
+    Exit code 1 where something is worse, failed or was not measured, or there is no verdict and it
+    may be 25 % slower or more.
 
     The unit is the launch: measure with benchmark.repeats of 3 or 5. With fewer than 3 a side, a
     change is unclear.

@@ -12,7 +12,7 @@ from torchscale.errors import UsageError
 from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.kinds import AnyCell, as_kind, training_workload
 from torchscale.schema.cells.memory import MemoryCell
-from torchscale.schema.cells.script import OWN
+from torchscale.schema.cells.script import OWN, Script
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
@@ -190,10 +190,13 @@ def _scripts(cells: Sequence[ResultCell]) -> dict[_Key, list[ResultCell]]:
     for cell in cells:
         trained = as_kind(cell.cell, TrainingCell)
         if trained is not None and trained.script is not None:
-            size = _batch(trained, lambda trained=trained: trained.global_batch_size)
-            key = (trained.script.form, str(trained.world_size), size)
-            found.setdefault(key, []).append(cell)
+            found.setdefault(_of_script(trained, trained.script), []).append(cell)
     return found
+
+
+def _of_script(cell: TrainingCell, script: Script) -> _Key:
+    batch = _batch(cell, lambda: cell.global_batch_size)
+    return script.form, str(cell.world_size), batch
 
 
 def _by_workload(

@@ -99,7 +99,7 @@ def test_a_reference_under_load_is_judged_by_what_it_would_have_reached(
 
 
 @pytest.mark.parametrize(
-    ("share", "verdict"), [(1.0, ChangeVerdict.UNCLEAR), (0.85, ChangeVerdict.WORSE)]
+    ("share", "verdict"), [(1.0, ChangeVerdict.SAME), (0.85, ChangeVerdict.WORSE)]
 )
 def test_sides_that_were_delayed_alike_are_compared_as_if_by_the_same_part_of_what_they_may(
     share: float, verdict: ChangeVerdict

@@ -24,18 +24,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CEILINGS: Mapping[str, int] = {
-    "profile": 24_000,
-    "compare": 20_000,
-    "bisect": 24_250,
-    "validate": 22_400,
+    "profile": 24_100,
+    "compare": 20_100,
+    "bisect": 24_350,
+    "validate": 22_500,
     "benchmark": 22_100,
     "measure": 21_900,
     "watch": 22_100,
     "export": 18_200,
     "report": 18_200,
     "history": 17_500,
-    "runs": 13_700,
-    "predict": 15_400,
+    "runs": 13_800,
+    "predict": 15_500,
     "tune": 15_700,
     "submit": 6_500,
     "autopsy": 6_100,
@@ -53,7 +53,7 @@ CEILINGS: Mapping[str, int] = {
     "feature export": 1_300,
     "feature pytest": 500,
     "core": 34_200,
-    "package": 87_600,
+    "package": 87_800,
 }
 """Command, feature, ``core`` or ``package`` → the most code lines: 1 to 5 % above what they are, so
 that an import that brings in another part of the package is noticed. Who needs more says why in

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from torchscale.features.validate.acceptance.judge import undisturbed
+from torchscale.features.validate.acceptance.rounds import undisturbed
 from torchscale.features.validate.baseline import read_acceptance
 from torchscale.features.validate.fleet.speeds import judge_speeds
 from torchscale.schema.node.acceptance import AcceptanceRun, Conditions, Round, Series

@@ -102,6 +102,10 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "analysis.json": "features.trace.report:recording_report",
             "watch.json": "features.watch.report:job_report",
         },
+        "reports of runs": {
+            "fleet.json": "features.validate.report:fleet_report",
+            "acceptance.json": "features.validate.report:acceptance_report",
+        },
         "schemas": {
             "report": "schema.exports.report:DOCUMENT",
             "machine": "schema.exports.machine:DOCUMENT",

@@ -24,6 +24,8 @@ class ExitCode(IntEnum):
     """The user's input is wrong."""
     UNABLE = 3
     """This machine cannot run what was requested."""
+    UNDECIDED = 4
+    """An acceptance found no fault, and measured too little for *keep*."""
     INTERRUPTED = 130
     """Ended by Ctrl-C or a termination signal."""
 

@@ -63,6 +63,8 @@ class Report(Protocol):
 
 REPORTS: Slot[Callable[[Path], Report]] = Slot("reports")
 """The file by which a folder is known that is no run folder → what reads its report."""
+REPORTS_OF_RUNS: Slot[Callable[[Path], Report]] = Slot("reports of runs")
+"""The file by which a run folder is known that has a report of its own → what reads it."""
 FOLDERS: Slot[Callable[[Path], tuple[str, str]]] = Slot("folders")
 """The file by which a folder is known that is no run folder → its state and a headline for the list
 of runs."""

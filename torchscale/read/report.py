@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,7 +15,14 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import UsageError
 from torchscale.observer import SILENT, Observer
-from torchscale.read.folders import REPORTS, RUN, Report, chosen_run, first_names
+from torchscale.read.folders import (
+    REPORTS,
+    REPORTS_OF_RUNS,
+    RUN,
+    Report,
+    chosen_run,
+    first_names,
+)
 from torchscale.read.rendering import render_document
 from torchscale.report.build import build_document
 from torchscale.report.document import Document
@@ -114,12 +122,14 @@ def read_report(
     with observer.status("Reading the run"):
         other = _other_than_run(directory)
         if other is not None:
-            return REPORTS[other](directory)
+            return other(directory)
         return RunReport(directory, read_summary(directory), price)
 
 
-def _other_than_run(directory: Path) -> str | None:
-    """The file by which a folder is known that is no run folder and has a report."""
+def _other_than_run(directory: Path) -> Callable[[Path], Report] | None:
+    """What reads the report of a folder that is no run folder, or has one beside that of a run."""
+    reports = REPORTS
     if (directory / RUN).exists():
-        return None
-    return next((name for name in REPORTS if os.path.lexists(directory / name)), None)
+        reports = REPORTS_OF_RUNS
+    name = next((name for name in reports if os.path.lexists(directory / name)), None)
+    return None if name is None else reports[name]

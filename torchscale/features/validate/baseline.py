@@ -8,13 +8,11 @@ from pydantic import ValidationError
 
 from torchscale.errors import UsageError
 from torchscale.features.validate.bundle_file import read_archive
+from torchscale.features.validate.names import ACCEPTANCE, MOST_BYTES, VALIDATION
 from torchscale.schema.node.acceptance import Acceptance, Baseline
 from torchscale.schema.node.validation import Validation
 from torchscale.util.files import read_bounded
 
-_IN_FOLDER, _IN_BUNDLE = "acceptance.json", "validation.json"
-_MOST_BYTES = 64 << 20
-"""As of a bundle: an acceptance of a thousand rounds of sixteen GPUs has less."""
 _HINT = (
     "name the folder of an acceptance, its acceptance.json, the output of `torchscale validate "
     "--acceptance --json`, or a bundle of it"
@@ -32,13 +30,13 @@ def read_baseline(path: Path) -> Baseline:
 
 def read_acceptance(path: Path) -> Acceptance:
     """As :func:`read_baseline`, all of it."""
-    file = path / _IN_FOLDER if path.is_dir() else path
+    file = path / ACCEPTANCE if path.is_dir() else path
     try:
-        content = read_bounded(file, _MOST_BYTES)
+        content = read_bounded(file, MOST_BYTES)
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {file}: {error}", hint=_HINT) from error
     if content[:2] == b"PK":
-        content = read_archive(file).files.get(_IN_BUNDLE, b"")
+        content = read_archive(file).files.get(VALIDATION, b"")
     for model in (Validation, Acceptance):
         try:
             found = model.model_validate_json(content)

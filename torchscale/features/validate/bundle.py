@@ -21,9 +21,11 @@ from torchscale.features.validate.bundle_file import (
 )
 from torchscale.features.validate.bundle_schema import BundleCheck, BundleManifest
 from torchscale.features.validate.document import validation_document
+from torchscale.features.validate.health.answer import answer, gravity
 from torchscale.features.validate.health.disposition import NODE
 from torchscale.features.validate.health.node import validate_facts, verdict_of
 from torchscale.features.validate.health.required import Requirements
+from torchscale.features.validate.names import VALIDATION
 from torchscale.observer import SILENT, Observer
 from torchscale.report.formats.html import render_html
 from torchscale.schema.node.check import Status
@@ -31,8 +33,6 @@ from torchscale.schema.node.validation import Validation
 from torchscale.util.redaction import redact_model
 from torchscale.util.signing import sign, signer_of
 from torchscale.version import __version__
-
-_VALIDATION = "validation.json"
 
 
 def write_bundle(
@@ -54,7 +54,7 @@ def write_bundle(
     created_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     document = validation_document(validation, hostname, created_at)
     files = {
-        _VALIDATION: validation.model_dump_json(indent=1).encode(),
+        VALIDATION: validation.model_dump_json(indent=1).encode(),
         "report.html": render_html(document).encode(),
     }
     try:
@@ -130,9 +130,9 @@ def verify_bundle(path: Path) -> BundleCheck:
 
 def _validation(files: dict[str, bytes], problems: list[str]) -> Validation | None:
     try:
-        return Validation.model_validate_json(files.get(_VALIDATION, b""))
+        return Validation.model_validate_json(files.get(VALIDATION, b""))
     except ValidationError:
-        problems.append(f"{_VALIDATION} cannot be read")
+        problems.append(f"{VALIDATION} cannot be read")
         return None
 
 
@@ -145,7 +145,11 @@ def _judge_again(
         notes.append(f"judged by torchscale {manifest.tool_version}, this is {__version__}")
         return
     again = validate_facts(
-        validation.facts, Requirements(), validation.burn_in, validation.acceptance
+        validation.facts,
+        Requirements(),
+        validation.burn_in,
+        validation.acceptance,
+        policy=validation.policy,
     )
     kept = {check.id: check for check in validation.checks}
     problems += [
@@ -154,8 +158,13 @@ def _judge_again(
         if kept.get(check.id) != check
     ]
     failed = any(check.status is Status.FAIL for check in validation.checks)
-    said = verdict_of(validation.facts, validation.checks)
-    if validation.fit is failed or validation.verdict != said:
+    said = answer(
+        verdict_of(validation.facts, validation.checks),
+        validation.parts,
+        validation.policy,
+        fit=not failed,
+    )
+    if validation.fit is failed or (validation.disposition, validation.verdict) != said:
         problems.append("the verdict does not follow from the checks")
     if _said_of_figures(validation) != _said_of_figures(again):
         problems.append("what is said of the speeds does not follow from the rounds")
@@ -165,6 +174,9 @@ def _judge_again(
         for part in again.parts
         if part.part != NODE and parts.get(part.part) != part
     ]
+    node, new = parts.get(NODE), next(part for part in again.parts if part.part == NODE)
+    if node is None or gravity(node.disposition) < gravity(new.disposition):
+        problems.append("what to do with node does not follow from the facts")
 
 
 def _said_of_figures(validation: Validation) -> list[tuple[object, ...]]:

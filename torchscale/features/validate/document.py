@@ -1,17 +1,21 @@
-"""What ``validate`` found, as a document: two pages for whoever sold or runs the node."""
+"""What ``validate`` found, as a document for whoever sold, bought or runs the node: in a bundle, and
+as the report of an acceptance's folder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from torchscale.features.validate.acceptance.judge import is_suspected, undisturbed
-from torchscale.features.validate.acceptance.verdict import figure_text, limit_text
-from torchscale.report.document import Document, Paragraph, Section
+from torchscale.features.validate.acceptance.asked import asked_for, policy_text, return_text
+from torchscale.features.validate.first_screen import PART_TONES, validation_overview
+from torchscale.features.validate.health.answer import gravity
+from torchscale.features.validate.health.disposition import has_kernel_log
+from torchscale.features.validate.rounds_section import rounds_section
+from torchscale.report.document import Bullets, Document, Paragraph, Section
 from torchscale.report.table import Column, Table
 from torchscale.report.values import TableValue, Tone, only_if, shortened, text_value
-from torchscale.schema.node.acceptance import FigureStatus, JudgedFigure
 from torchscale.schema.node.check import Check, Status
+from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.validation import Disposition, PartVerdict, Validation
 
 CHECK_TONES: Mapping[Status, Tone] = MappingProxyType(
@@ -22,34 +26,76 @@ CHECK_TONES: Mapping[Status, Tone] = MappingProxyType(
         Status.NOT_APPLICABLE: Tone.DIM,
     }
 )
-PART_TONES = {
-    Disposition.KEEP: Tone.GOOD,
-    Disposition.RETEST: Tone.CAUTION,
-    Disposition.RETURN: Tone.BAD,
-}
-
-_FIGURE_TONES = {
-    FigureStatus.WITHIN: Tone.GOOD,
-    FigureStatus.UNCLEAR: Tone.CAUTION,
-    FigureStatus.FLAPPING: Tone.BAD,
-    FigureStatus.LOW: Tone.BAD,
-    FigureStatus.NO_LIMIT: Tone.DIM,
-}
+_NO = TableValue("no", None, Tone.CAUTION)
 
 
 def validation_document(validation: Validation, hostname: str, created_at: str) -> Document:
-    """The verdict, what to do with each part, and every check."""
+    """The verdict with its action, what *keep* asks for, the rounds of an acceptance, what was not
+    looked at, and every check.
+
+    Args:
+        validation: The whole answer.
+        hostname: Of the node.
+        created_at: When it was made, for one without an acceptance, which has a time of its own.
+    """
+    acceptance = validation.acceptance
+    title = f"Validation of {hostname}"
+    if acceptance is not None:
+        title = f"Acceptance of {hostname}"
+        created_at = next((each.started_at for each in acceptance.run.rounds), created_at)
     return Document(
-        title=f"Validation of {hostname}",
+        title=title,
         subtitle=created_at,
-        verdict=(shortened(validation.verdict),),
+        verdict=(),
         key_figures=(),
-        sections=(
-            Section("What to do", "parts", (parts_table(validation.parts), *_unseen(validation))),
-            *_speeds(validation),
-            Section("Checks", "checks", (checks_table(validation.checks),)),
+        sections=tuple(sections_of(validation)),
+        overview=validation_overview(validation),
+    )
+
+
+def sections_of(validation: Validation) -> Iterator[Section]:
+    """Everything below the first screen."""
+    policy = validation.policy or Policy()
+    yield Section("What to do", "parts", (parts_table(validation.parts),))
+    yield Section(
+        "What keep asks for",
+        "asked",
+        (
+            _asked_table(validation, policy),
+            Paragraph(f"Keep asks for: {policy_text(policy)}."),
+            Paragraph(f"Returned is {return_text(policy)}."),
         ),
     )
+    if validation.acceptance is not None:
+        yield rounds_section(validation.acceptance)
+    if validation.unseen:
+        yield Section("Not looked at", "unseen", (Bullets(validation.unseen),))
+    yield Section("Checks", "checks", (checks_table(validation.checks),))
+
+
+def _asked_table(validation: Validation, policy: Policy) -> Table:
+    asked = asked_for(
+        policy,
+        validation.acceptance,
+        validation.burn_in,
+        kernel_log=has_kernel_log(validation.facts),
+    )
+    columns = (
+        Column("there"),
+        Column("asked for", prose=True),
+        Column("seen", prose=True),
+        Column("what to do", prose=True),
+    )
+    rows = tuple(
+        (
+            TableValue("yes", None, Tone.GOOD) if each.is_met else _NO,
+            TableValue(each.what),
+            TableValue(shortened(each.seen)),
+            text_value(each.action),
+        )
+        for each in asked
+    )
+    return Table("What keep asks for", columns, rows)
 
 
 def parts_table(parts: Sequence[PartVerdict]) -> Table:
@@ -60,8 +106,29 @@ def parts_table(parts: Sequence[PartVerdict]) -> Table:
         Column("what to do", prose=True),
         Column("because", prose=True),
     )
-    gravest = sorted(parts, key=lambda part: part.disposition is Disposition.KEEP)
-    return Table("Keep, retest or return", columns, tuple(_part_row(part) for part in gravest))
+    gravest = sorted(parts, key=lambda part: -gravity(part.disposition))
+    return Table("What to do", columns, tuple(map(_part_row, _alike_together(gravest))))
+
+
+def _alike_together(parts: Sequence[PartVerdict]) -> Iterator[PartVerdict]:
+    """Parts that are kept, and undecided ones for the same reasons, as one."""
+    alike: dict[tuple[object, ...], list[PartVerdict]] = {}
+    for part in parts:
+        key: tuple[object, ...] = (part.disposition, part.action, part.reasons)
+        if part.disposition in (Disposition.RETEST, Disposition.RETURN):
+            key = (part.part,)
+        alike.setdefault(key, []).append(part)
+    for group in alike.values():
+        yield group[0].model_copy(update={"part": part_names(group)})
+
+
+def part_names(parts: Sequence[PartVerdict]) -> str:
+    """``GPU 0, 1, 2, node``; of a single part its whole name."""
+    if len(parts) == 1:
+        return parts[0].part
+    numbers = ", ".join(str(part.gpu) for part in parts if part.gpu is not None)
+    others = [part.part for part in parts if part.gpu is None]
+    return ", ".join([*only_if(numbers, f"GPU {numbers}"), *others])
 
 
 def _part_row(part: PartVerdict) -> tuple[TableValue, ...]:
@@ -70,60 +137,6 @@ def _part_row(part: PartVerdict) -> tuple[TableValue, ...]:
         TableValue(shortened(part.part)),
         text_value(shortened(part.action)),
         text_value(shortened("; ".join(part.reasons))),
-    )
-
-
-def _unseen(validation: Validation) -> list[Paragraph]:
-    if not validation.unseen:
-        return []
-    return [Paragraph(f"Not looked at: {', '.join(validation.unseen)}.")]
-
-
-def _speeds(validation: Validation) -> list[Section]:
-    """The figures of an acceptance: of each the slowest part, and every part that is not within its
-    limit."""
-    acceptance = validation.acceptance
-    if acceptance is None:
-        return []
-    slowest: dict[str, JudgedFigure] = {}
-    for figure in acceptance.figures:
-        other = slowest.setdefault(figure.figure, figure)
-        if (figure.rate or 0.0) < (other.rate or 0.0):
-            slowest[figure.figure] = figure
-    shown = [
-        figure
-        for figure in acceptance.figures
-        if is_suspected(figure) or slowest[figure.figure] is figure
-    ]
-    run = acceptance.run
-    text = (
-        f"{len(run.rounds)} rounds, {len(undisturbed(run))} of them undisturbed. Of each figure the "
-        "slowest part is shown, and every part that is not within its limit; validation.json has "
-        "all, by round."
-    )
-    columns = (
-        Column("result"),
-        Column("figure"),
-        Column("part"),
-        Column("rate and 95 % interval", prose=True),
-        Column("limit", prose=True),
-        Column("cause", prose=True),
-    )
-    table = Table("Speeds", columns, tuple(_figure_row(figure) for figure in shown))
-    return [Section("Speeds", "speeds", (Paragraph(text), table))]
-
-
-def _figure_row(figure: JudgedFigure) -> tuple[TableValue, ...]:
-    cause = figure.because
-    if figure.cause is not None:
-        cause = f"{figure.cause.value}: {figure.because}"
-    return (
-        TableValue(figure.status.value, None, _FIGURE_TONES[figure.status]),
-        TableValue(figure.figure),
-        TableValue(shortened(figure.part)),
-        text_value(figure_text(figure)),
-        text_value(shortened(limit_text(figure))),
-        text_value(shortened(cause)),
     )
 
 
@@ -139,7 +152,7 @@ def checks_table(checks: Sequence[Check], *, with_advice: bool = False) -> Table
     rows = tuple(
         (*_check_row(check), *only_if(with_advice, text_value(check.advice))) for check in checks
     )
-    return Table("All checks", columns, rows)
+    return Table("Checks", columns, rows)
 
 
 def _check_row(check: Check) -> tuple[TableValue, ...]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.console import Console
 
+from torchscale.features.validate.acceptance.asked import policy_text
 from torchscale.features.validate.acceptance.verdict import GROUP
 from torchscale.features.validate.bundle_schema import BundleCheck
-from torchscale.features.validate.document import checks_table, parts_table
+from torchscale.features.validate.document import checks_table, part_names, parts_table
+from torchscale.features.validate.first_screen import PART_TONES
+from torchscale.features.validate.health.answer import FAULTS
 from torchscale.report.document import Block, Paragraph
 from torchscale.report.formats.console import print_blocks, print_line
 from torchscale.report.values import Tone, only_if
 from torchscale.schema.node.check import Check, Status
-from torchscale.schema.node.validation import Disposition, PartVerdict, Validation
+from torchscale.schema.node.fleet import FleetValidation
+from torchscale.schema.node.validation import Validation
 
 
 def print_validation(validation: Validation, console: Console) -> None:
@@ -33,34 +36,39 @@ def print_validation(validation: Validation, console: Console) -> None:
     ]
     table = replace(checks_table(checked, with_advice=True), caption="Checks")
     print_blocks([table, *reasons, *_part_blocks(validation)], console)
-    print_verdict(validation.verdict, console, fit=validation.fit)
+    print_verdict(validation.verdict, console, verdict_tone(validation))
 
 
-def print_verdict(text: str, console: Console, *, fit: bool) -> None:
+def verdict_tone(validation: Validation | FleetValidation) -> Tone:
+    """The colour of the answer: of an acceptance that of its verdict."""
+    if validation.policy is not None:
+        return PART_TONES[validation.disposition]
+    return Tone.PLAIN if validation.fit else Tone.BAD
+
+
+def print_verdict(text: str, console: Console, tone: Tone) -> None:
     """The answer, below everything that it rests on."""
     console.print()
-    print_line(text, console, Tone.PLAIN if fit else Tone.BAD)
+    print_line(text, console, tone)
 
 
 def _part_blocks(validation: Validation) -> list[Block]:
-    """What to do with each GPU and the node, those that are kept in one line; nothing of a node
-    without GPUs that is kept."""
-    kept = [part for part in validation.parts if part.disposition is Disposition.KEEP]
-    others = [part for part in validation.parts if part.disposition is not Disposition.KEEP]
-    if not others and all(part.gpu is None for part in kept):
+    """What to do with each GPU and the node. Of an acceptance all of it; else those with a fault,
+    the others in a line, and nothing of a node without GPUs that has none."""
+    parts, unseen = validation.parts, validation.unseen
+    looked = only_if(unseen, Paragraph(f"not looked at: {', '.join(unseen)}"))
+    if validation.policy is not None:
+        asked = Paragraph(f"keep asks for: {policy_text(validation.policy)}")
+        return [parts_table(parts), *looked, asked]
+    faults = [part for part in parts if part.disposition in FAULTS]
+    others = [part for part in parts if part.disposition not in FAULTS]
+    if not faults and all(part.gpu is None for part in others):
         return []
     return [
-        *only_if(others, replace(parts_table(others), caption="Retest or return")),
-        *only_if(kept, Paragraph(f"keep: {_names(kept)}")),
-        *only_if(validation.unseen, Paragraph(f"not looked at: {', '.join(validation.unseen)}")),
+        *only_if(faults, parts_table(faults)),
+        *only_if(others, Paragraph(f"no fault was found: {part_names(others)}")),
+        *looked,
     ]
-
-
-def _names(parts: Sequence[PartVerdict]) -> str:
-    """``GPU 0, 1, 2, node``."""
-    numbers = ", ".join(str(part.gpu) for part in parts if part.gpu is not None)
-    others = [part.part for part in parts if part.gpu is None]
-    return ", ".join([*only_if(numbers, f"GPU {numbers}"), *others])
 
 
 def print_bundle(bundle: BundleCheck, console: Console) -> None:
@@ -73,7 +81,7 @@ def print_bundle(bundle: BundleCheck, console: Console) -> None:
         print_line(f"{made}; {signed}", console)
     if bundle.validation is not None:
         print_blocks(_part_blocks(bundle.validation), console)
-        print_line(bundle.validation.verdict, console)
+        print_line(bundle.validation.verdict, console, verdict_tone(bundle.validation))
     console.print()
     for problem in bundle.problems:
         print_line(f"changed: {problem}", console, Tone.BAD)

@@ -26,8 +26,8 @@ class FigureStatus(str, Enum):
     """What can be said of a figure.
 
     ``NO_LIMIT``: there is nothing to hold it against, which is no pass. ``UNCLEAR``: its interval
-    holds the limit, or too few rounds were undisturbed. ``FLAPPING``: its rounds fall into two
-    groups.
+    holds the limit, or too few rounds were undisturbed. ``FLAPPING``: of its two levels the lower
+    one misses a limit, or they are further apart than the policy allows.
     """
 
     WITHIN = "within"
@@ -194,8 +194,9 @@ class JudgedFigure(Frozen):
         limit: The limit that decided; ``None`` where there is none.
         deficit: How far the rate is below the limit's reference, as a share; negative above.
         seems_low: Unclear, and below the limit: to be measured for longer.
-        modes: Positive and number of rounds of each group, where it flaps: the slower first.
-        cause: Of what is low or flaps.
+        modes: Rate and number of rounds of each of two levels, the slower first; empty where it has
+            one. A fact: what follows from it is the status.
+        cause: Of what is low or has two levels.
         because: What the status and cause rest on.
         action: What to do first; empty where nothing is.
     """
@@ -243,9 +244,11 @@ class Power(Frozen):
 
 
 class Acceptance(Frozen):
-    """An acceptance: what was measured, what it was held against, what follows."""
+    """An acceptance: what was measured, what it was held against, what follows. ``folder``: name of
+    its folder in the directory of results."""
 
     schema_version: Count = SCHEMA_VERSION
+    folder: str = ""
     run: AcceptanceRun
     baseline: Baseline | None = None
     power: Power | None = None

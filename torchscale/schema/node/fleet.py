@@ -22,6 +22,7 @@ from torchscale.schema.base import (
 )
 from torchscale.schema.exports.base import PublishedDocument
 from torchscale.schema.node.acceptance import Cause
+from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.schema.node.validation import Disposition, Validation
 
@@ -243,6 +244,8 @@ class FleetValidation(Frozen):
     failed a check, or the collective failed, or a node, link or rail is bad.
 
     Attributes:
+        disposition: The gravest verdict of all nodes and of what is slow among them.
+        policy: What *keep* asked for; ``None`` where no acceptance was asked for.
         pairwise: All pairs of nodes, if they were asked for; over NCCL with GPU 0 of each.
         rails: The same with each further GPU of the nodes, in turn; over gloo, in each further
             network.
@@ -255,7 +258,9 @@ class FleetValidation(Frozen):
 
     schema_version: Count = SCHEMA_VERSION
     fit: bool
+    disposition: Disposition = Disposition.UNDECIDED
     verdict: str
+    policy: Policy | None = None
     nodes: tuple[FleetNode, ...]
     differences: tuple[Difference, ...] = ()
     collective: CollectiveFacts | None = None

@@ -14,13 +14,16 @@ from torchscale.schema.exports.base import PublishedDocument
 from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.check import Check
+from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.probe import NodeFacts
 
 
 class Disposition(str, Enum):
-    """What to do with a part of a node, from the best to the gravest."""
+    """What to do with a part of a node, from the best to the gravest. ``UNDECIDED``: no fault was
+    found, and too little was looked at to keep it."""
 
     KEEP = "keep"
+    UNDECIDED = "undecided"
     RETEST = "retest"
     RETURN = "return"
 
@@ -45,17 +48,27 @@ class PartVerdict(Frozen):
 
 
 class Validation(Frozen):
-    """The whole answer of ``validate --json``. ``fit`` is false when any check failed; ``burn_in``
-    and ``acceptance`` are there if they were asked for. ``parts`` says what to do with each GPU and the node, and
-    ``unseen`` what that does not rest on."""
+    """The whole answer of ``validate --json``.
+
+    Attributes:
+        fit: Whether no check failed.
+        disposition: The gravest verdict of all parts.
+        verdict: That in a sentence; without an acceptance, what the checks say.
+        burn_in, acceptance: There if they were asked for.
+        policy: What *keep* asked for; ``None`` where no acceptance was asked for.
+        parts: What to do with each GPU and the node.
+        unseen: What that does not rest on.
+    """
 
     schema_version: Count = SCHEMA_VERSION
     fit: bool
+    disposition: Disposition = Disposition.UNDECIDED
     verdict: str
     checks: tuple[Check, ...]
     facts: NodeFacts
     burn_in: BurnIn | None = None
     acceptance: Acceptance | None = None
+    policy: Policy | None = None
     parts: tuple[PartVerdict, ...] = ()
     unseen: tuple[str, ...] = ()
 

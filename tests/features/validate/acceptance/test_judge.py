@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 
 from tests.features.validate.acceptance.runs import a_run, baseline_of, eight_gpus, noisy
-from torchscale.features.validate.acceptance.judge import (
-    is_narrow,
-    judge,
-    undisturbed,
-    widest_interval,
-)
+from torchscale.features.validate.acceptance.judge import judge
+from torchscale.features.validate.acceptance.rounds import is_narrow, undisturbed, widest_interval
 from torchscale.schema.node.acceptance import (
     AcceptanceRun,
     Cause,

@@ -25,6 +25,7 @@ from torchscale.schema.node.acceptance import (
     FigureStatus,
 )
 from torchscale.schema.node.check import Check, Status
+from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.validation import Disposition
 
 NODE = ("all-reduce", "node")
@@ -105,7 +106,7 @@ def test_a_launch_that_failed_is_never_a_pass() -> None:
     broken = run.rounds[2].model_copy(update={"problems": ("training: crashed: no memory",)})
     run = run.model_copy(update={"rounds": (*run.rounds[:2], broken, *run.rounds[3:])})
     acceptance = judged(run, baseline_of(a_run({NODE: noisy(rng, 1e9, 6)})))
-    rounds = check(speed_checks(acceptance), "speed_rounds")
+    rounds = check(speed_checks(acceptance, Policy()), "speed_rounds")
     assert rounds.status is Status.FAIL
     assert "no memory" in rounds.seen
     found = list(speed_reasons(acceptance))
@@ -114,7 +115,10 @@ def test_a_launch_that_failed_is_never_a_pass() -> None:
 
 def test_without_a_limit_there_is_no_pass_and_it_is_said() -> None:
     acceptance = judged(a_run({NODE: noisy(np.random.default_rng(9), 1e9, 6)}))
-    assert check(speed_checks(acceptance), "speed_all_reduce").status is Status.NOT_APPLICABLE
+    assert (
+        check(speed_checks(acceptance, Policy()), "speed_all_reduce").status
+        is Status.NOT_APPLICABLE
+    )
     assert list(missing_speeds(acceptance)) == [
         "all-reduce: no limit to judge by (--baseline FILE)"
     ]
@@ -123,7 +127,7 @@ def test_without_a_limit_there_is_no_pass_and_it_is_said() -> None:
 
 def test_the_check_of_a_figure_shows_the_gravest_part() -> None:
     acceptance = judged(a_run(eight_gpus(np.random.default_rng(10), {5: 0.85})))
-    found = check(speed_checks(acceptance), "speed_memory_bandwidth")
+    found = check(speed_checks(acceptance, Policy()), "speed_memory_bandwidth")
     assert found.status is Status.FAIL
     assert "on GPU 5" in found.seen
     assert found.expected.startswith("at least 2.")
@@ -139,7 +143,10 @@ def test_a_figure_that_is_too_noisy_to_tell_is_named_and_no_reason_to_test_again
     (missing,) = missing_speeds(acceptance)
     assert missing.startswith("all-reduce (±")
     assert missing.endswith("too noisy to tell a loss from none (--budget)")
-    assert check(speed_checks(acceptance), "speed_all_reduce").status is Status.NOT_APPLICABLE
+    assert (
+        check(speed_checks(acceptance, Policy()), "speed_all_reduce").status
+        is Status.NOT_APPLICABLE
+    )
 
 
 def test_a_figure_that_seems_low_is_tested_again() -> None:
@@ -150,7 +157,7 @@ def test_a_figure_that_seems_low_is_tested_again() -> None:
     (found,) = speed_reasons(acceptance)
     assert found.because.startswith("all-reduce seems ")
     assert found.action == "measure for longer (--budget)"
-    assert check(speed_checks(acceptance), "speed_all_reduce").status is Status.WARN
+    assert check(speed_checks(acceptance, Policy()), "speed_all_reduce").status is Status.WARN
 
 
 def test_a_quota_that_explains_what_seems_low_is_to_be_raised_first() -> None:
@@ -176,7 +183,7 @@ def test_new_errors_of_an_interface_are_a_warning() -> None:
         Counter(part="eth1", counter="rx_crc_errors", before=3, after=3),
     )
     acceptance = judged(a_run({NODE: (1e9, 1e9, 1e9)}, counters=counters))
-    found = check(speed_checks(acceptance), "speed_counters")
+    found = check(speed_checks(acceptance, Policy()), "speed_counters")
     assert found.status is Status.WARN
     assert found.seen == "eth0: 7 rx_crc_errors"
     assert [each.because for each in speed_reasons(acceptance)] == ["eth0: 7 rx_crc_errors"]
@@ -192,8 +199,8 @@ def test_a_packet_that_is_repeated_now_and_then_is_no_error(replays: int, count:
 def test_a_run_that_is_disturbed_throughout_fails_with_one_reason() -> None:
     busy = [Conditions(foreign_share=0.4)] * 6
     acceptance = judged(a_run(eight_gpus(np.random.default_rng(11), rounds=6), conditions=busy))
-    assert check(speed_checks(acceptance), "speed_rounds").status is Status.FAIL
-    figure = check(speed_checks(acceptance), "speed_memory_bandwidth")
+    assert check(speed_checks(acceptance, Policy()), "speed_rounds").status is Status.FAIL
+    figure = check(speed_checks(acceptance, Policy()), "speed_memory_bandwidth")
     assert figure.status is Status.NOT_APPLICABLE
     assert "0 undisturbed rounds" in figure.seen
     assert [each.because for each in speed_reasons(acceptance)] == [
@@ -226,18 +233,18 @@ def test_fewer_devices_than_in_the_baseline_are_said() -> None:
     run = a_run({NODE: noisy(rng, 1e9, 6)}, world_size=7)
     (found,) = reasons(run, baseline)
     assert found.because.startswith("measured on 7 of the baseline's 8 devices")
-    figure = check(speed_checks(judged(run, baseline)), "speed_all_reduce")
+    figure = check(speed_checks(judged(run, baseline), Policy()), "speed_all_reduce")
     assert figure.status is Status.NOT_APPLICABLE
     assert figure.seen.endswith("no limit to judge by: the baseline is over 8 ranks")
 
 
 def test_two_rounds_are_no_acceptance() -> None:
     acceptance = judged(a_run(eight_gpus(np.random.default_rng(12), rounds=2)))
-    assert check(speed_checks(acceptance), "speed_rounds").status is Status.FAIL
+    assert check(speed_checks(acceptance, Policy()), "speed_rounds").status is Status.FAIL
     assert [each.because for each in speed_reasons(acceptance)] == ["2 rounds, 3 are needed"]
 
 
 def test_a_run_without_a_round_fails() -> None:
     run = a_run({NODE: (1e9,)}).model_copy(update={"rounds": (), "series": ()})
-    found = check(speed_checks(judged(run)), "speed_rounds")
+    found = check(speed_checks(judged(run), Policy()), "speed_rounds")
     assert found.status is Status.FAIL

@@ -8,8 +8,8 @@ import pytest
 
 from torchscale.errors import UsageError
 from torchscale.features.validate.baseline import read_acceptance, read_baseline
+from torchscale.features.validate.names import ACCEPTANCE
 from torchscale.features.validate.run.acceptance import (
-    ACCEPTANCE,
     AcceptanceOptions,
     measure_acceptance,
 )

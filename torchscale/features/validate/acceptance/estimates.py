@@ -14,8 +14,6 @@ from torchscale.analysis.stats.estimate import Estimate
 from torchscale.analysis.stats.levels import Values, between_parts, rises, within_parts
 from torchscale.analysis.stats.series import student_t_quantile
 
-MIN_ROUNDS = 3
-"""The fewest rounds that are judged: two have an interval of twelve standard errors."""
 MIN_GAP = 0.05
 """Two groups of rounds closer than this are one figure with its noise: nothing is accused of less
 either."""
@@ -46,8 +44,8 @@ def log_level(values: Sequence[float]) -> Estimate:
 
 
 def modes(values: Sequence[float | None], error: float) -> tuple[Mode, Mode] | None:
-    """The two groups of rounds that a flapping figure falls into, the slower first; ``None`` where
-    it is one figure. The place of a value is its round.
+    """The two groups of rounds of a figure with two levels, the slower first; ``None`` where it has
+    one. The place of a value is its round.
 
     Of all ways to cut the sorted values in two, the one with the largest t of the difference counts.
     A normal sample has a t of n − 2 degrees for each of its 2^(n−1) − 1 partitions, of either sign,
@@ -87,6 +85,12 @@ def split(
     if rises(logs)[place] < -math.log1p(-MIN_GAP) or not _ratios(logs)[place] > critical:
         return None
     return _mode(low), _mode(high)
+
+
+def slowest(values: Sequence[float], share: float) -> list[float]:
+    """The slowest ``share`` of the values, at least two of them where there are two."""
+    count = max(_LEAST_OF_A_MODE, math.ceil(share * len(values)))
+    return sorted(values)[:count]
 
 
 def _ratios(logs: Values) -> Values:

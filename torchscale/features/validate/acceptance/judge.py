@@ -1,12 +1,12 @@
-"""The figures of an acceptance: within their limit, low, unclear or flapping, each with its interval
-and what that rests on."""
+"""The figures of an acceptance: within their limit, low, unclear or flapping, each with its interval,
+its levels and what that rests on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from torchscale.analysis.stats.estimate import Estimate, from_log, geometric_half_width
-from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT
+from torchscale.analysis.stats.estimate import Estimate, from_log
 from torchscale.features.validate.acceptance.causes import (
     CauseQuestion,
     Explanation,
@@ -14,83 +14,38 @@ from torchscale.features.validate.acceptance.causes import (
     known_splits,
 )
 from torchscale.features.validate.acceptance.estimates import (
-    MIN_ROUNDS,
     Mode,
     log_level,
     modes,
+    slowest,
     split,
 )
 from torchscale.features.validate.acceptance.limits import (
     DISK,
+    REFERENCES,
     Held,
     held_against,
     held_against_peers,
 )
 from torchscale.features.validate.acceptance.peers import FAMILY_ERROR
+from torchscale.features.validate.acceptance.rounds import undisturbed, values_in
 from torchscale.schema.node.acceptance import (
     AcceptanceRun,
     Baseline,
     Cause,
-    Conditions,
     FigureStatus,
     JudgedFigure,
     Series,
 )
+from torchscale.schema.node.policy import MIN_ROUNDS, Policy
 from torchscale.util.units import format_percent
-
-NARROW = 0.02
-"""Half of a figure's 95 % interval from which on there is no need for further rounds: a loss of 5 %,
-the least that a baseline calls low, then lies more than twice as far off."""
-ROUNDS_TO_STOP = 5
-"""Rounds before narrow intervals end an acceptance: three may agree by chance."""
-
-
-def disturbance(conditions: Conditions) -> str:
-    """What of other programs disturbed a round; empty where nothing did."""
-    share = conditions.foreign_share or 0.0
-    if share > OTHER_PROCESSES_LIMIT:
-        return f"other processes had {format_percent(share, 0)} of the cores' time"
-    if conditions.shared_gpus:
-        return "other processes computed on its GPUs"
-    return ""
-
-
-def undisturbed(run: AcceptanceRun) -> tuple[int, ...]:
-    """Places of the rounds that figures are judged by."""
-    return tuple(it for it, each in enumerate(run.rounds) if not disturbance(each.conditions))
-
-
-def is_narrow(run: AcceptanceRun) -> bool:
-    """Whether every figure's interval is narrow enough to judge."""
-    rounds = undisturbed(run)
-    if len(rounds) < ROUNDS_TO_STOP:
-        return False
-    widest = widest_interval(run)
-    return widest is not None and widest[1] <= NARROW
-
-
-def widest_interval(run: AcceptanceRun) -> tuple[Series, float] | None:
-    """The figure with the widest interval over the undisturbed rounds, and half of it; ``None``
-    where a figure has none yet. The disk is left out: its noise is that of everybody who uses it,
-    and more rounds do not make it narrow."""
-    rounds = undisturbed(run)
-    widths = []
-    for series in run.series:
-        if series.figure.startswith(DISK):
-            continue
-        values = _values(series, rounds)
-        half = geometric_half_width(values)
-        if half is None:
-            return None
-        widths.append((half, series))
-    if not widths:
-        return None
-    half, series = max(widths, key=lambda width: width[0])
-    return series, half
 
 
 def judge(
-    run: AcceptanceRun, baseline: Baseline | None, power_limits: Mapping[str, float]
+    run: AcceptanceRun,
+    baseline: Baseline | None,
+    power_limits: Mapping[str, float],
+    policy: Policy | None = None,
 ) -> tuple[JudgedFigure, ...]:
     """Every figure of a run.
 
@@ -98,79 +53,101 @@ def judge(
         run: What was measured.
         baseline: An earlier acceptance, if it is held against one.
         power_limits: Watts of each GPU, by UUID.
+        policy: From where on a figure is low or flaps; ``None``: the default.
     """
     rounds = undisturbed(run)
-    values = [_values(series, rounds) for series in run.series]
-    levels = {
-        place: log_level(known) for place, known in enumerate(values) if len(known) >= MIN_ROUNDS
-    }
-    tests = max(1, len(levels)) * run.nodes
-    peers = held_against_peers(run.series, levels, tests)
-    held = {
-        place: [
-            *held_against(
-                run.series[place],
-                values[place],
-                baseline,
-                tests=tests,
-                world_size=run.world_size,
-            ),
-            *([peers[place]] if place in peers else []),
-        ]
-        for place in levels
-    }
+    values = {place: values_in(series, rounds) for place, series in enumerate(run.series)}
+    judged = {place: known for place, known in values.items() if len(known) >= MIN_ROUNDS}
+    case = _Case(run, baseline, power_limits, policy or Policy(), rounds, judged)
+    held = case.held(judged)
     low = {place for place, limits in held.items() if any(each.surely_low for each in limits)}
     figures = []
     for place, series in enumerate(run.series):
-        if place not in levels:
+        if place not in judged:
             figures.append(_too_few(series, values[place], run, rounds))
             continue
-        alone = place in low and _is_alone(place, run.series, levels, low)
-        case = _Case(run, baseline, power_limits, rounds, alone=alone, tests=tests)
-        figures.append(case.judge(series, levels[place], held[place]))
+        alone = place in low and _is_alone(place, run.series, judged, low)
+        figures.append(case.judge(place, held[place], alone=alone))
     return tuple(figures)
 
 
+@dataclass(frozen=True)
 class _Case:
-    """What every figure of a run is judged with."""
+    """A run, and what every figure of it is judged with.
 
-    def __init__(
-        self,
-        run: AcceptanceRun,
-        baseline: Baseline | None,
-        power_limits: Mapping[str, float],
-        rounds: tuple[int, ...],
-        *,
-        alone: bool,
-        tests: int,
-    ) -> None:
-        self._run, self._baseline, self._power_limits = run, baseline, power_limits
-        self._rounds, self._alone, self._tests = rounds, alone, tests
+    Attributes:
+        run, baseline, power_limits, policy: As of :func:`judge`.
+        rounds: Places of the undisturbed rounds.
+        values: Those of these rounds, of each figure that has enough of them, by its place.
+    """
 
-    def judge(self, series: Series, level: Estimate, limits: Sequence[Held]) -> JudgedFigure:
-        kept = [series.values[it] if it in self._rounds else None for it in _places(series)]
-        deciding = _deciding(limits)
-        for slow, found in known_splits(self._run, self._rounds):
-            groups = split(kept, slow, FAMILY_ERROR / self._tests)
+    run: AcceptanceRun
+    baseline: Baseline | None
+    power_limits: Mapping[str, float]
+    policy: Policy
+    rounds: tuple[int, ...]
+    values: Mapping[int, Sequence[float]]
+
+    @property
+    def tests(self) -> int:
+        """How many figures share the false alarms."""
+        return max(1, len(self.values)) * self.run.nodes
+
+    def held(
+        self, values: Mapping[int, Sequence[float]], share: float = 1.0
+    ) -> dict[int, list[Held]]:
+        """Values of figures, by place, against all limits that there are; of what they are held
+        against the slowest ``share`` of the rounds."""
+        levels = {place: log_level(slowest(self.values[place], share)) for place in self.values}
+        levels |= {place: log_level(known) for place, known in values.items()}
+        peers = held_against_peers(self.run.series, levels, self.tests)
+        return {
+            place: [
+                *held_against(
+                    self.run.series[place],
+                    known,
+                    self.baseline,
+                    tests=self.tests,
+                    world_size=self.run.world_size,
+                    loss=self.policy.baseline_loss_percent / 100,
+                    share=share,
+                ),
+                *([peers[place]] if place in peers else []),
+            ]
+            for place, known in values.items()
+        }
+
+    def judge(self, place: int, limits: Sequence[Held], *, alone: bool) -> JudgedFigure:
+        """The figure at a place. ``alone``: others of its kind on the node are not low."""
+        series, level = self.run.series[place], log_level(self.values[place])
+        figure = self._by_limits(series, level, _deciding(limits), alone=alone)
+        kept = [value if it in self.rounds else None for it, value in enumerate(series.values)]
+        error = FAMILY_ERROR / self.tests
+        for slow, found in known_splits(self.run, self.rounds):
+            groups = split(kept, slow, error)
             if groups is not None:
-                return _flapping(series, level, groups, deciding, found)
-        groups = modes(kept, FAMILY_ERROR / self._tests)
-        if groups is not None:
-            question = CauseQuestion(series, self._rounds, modes=groups)
-            found = explain(question, self._run, self._baseline, self._power_limits)
-            return _flapping(series, level, groups, deciding, found)
+                return self._with_levels(place, figure, groups, found)
+        groups = modes(kept, error)
+        if groups is None:
+            return figure
+        question = CauseQuestion(series, self.rounds, modes=groups)
+        found = explain(question, self.run, self.baseline, self.power_limits)
+        return self._with_levels(place, figure, groups, found)
+
+    def _by_limits(
+        self, series: Series, level: Estimate, deciding: Held | None, *, alone: bool
+    ) -> JudgedFigure:
+        """A figure by the mean of its rounds."""
         if deciding is None:
             because = "no limit to judge by"
-            baseline = self._baseline
-            if baseline is not None and baseline.run.world_size != self._run.world_size:
+            baseline = self.baseline
+            if baseline is not None and baseline.run.world_size != self.run.world_size:
                 because += f": the baseline is over {baseline.run.world_size} ranks"
             return _figure(series, level, FigureStatus.NO_LIMIT, because=because)
         if deciding.surely_low or deciding.seems_low:
-            others = ""
-            if self._alone:
-                others = "the others of this node are"
-            question = CauseQuestion(series, self._rounds, kind=deciding.limit.kind, others=others)
-            found = explain(question, self._run, self._baseline, self._power_limits)
+            others = "the others of this node are" if alone else ""
+            question = CauseQuestion(series, self.rounds, kind=deciding.limit.kind, others=others)
+            found = explain(question, self.run, self.baseline, self.power_limits)
             if not deciding.surely_low:
                 return _seeming(_figure(series, level, FigureStatus.UNCLEAR, deciding), found)
             figure = _figure(series, level, FigureStatus.LOW, deciding, found.because)
@@ -180,18 +157,51 @@ class _Case:
         because = "its interval holds the limit"
         return _figure(series, level, FigureStatus.UNCLEAR, deciding, because)
 
+    def _with_levels(
+        self, place: int, figure: JudgedFigure, groups: tuple[Mode, Mode], found: Explanation
+    ) -> JudgedFigure:
+        """A figure with two levels. They are a fact, and a fault only where :meth:`_fault` says
+        so; what is low anyway stays so."""
+        sizes = tuple((mode.rate, len(mode.rounds)) for mode in groups)
+        figure = figure.model_copy(update={"modes": sizes})
+        because, held = self._fault(place, groups)
+        if figure.status is FigureStatus.LOW:
+            return figure
+        explained = {"cause": found.cause, "action": found.action}
+        if because:
+            update: dict[str, object] = {
+                "status": FigureStatus.FLAPPING,
+                "seems_low": False,
+                "because": f"{because}; {found.because}",
+            }
+            if held is not None:
+                update["limit"] = held.limit
+            return figure.model_copy(update=explained | update)
+        if found.cause is not Cause.SETUP:
+            return figure
+        because = "; ".join(filter(None, (figure.because, found.because)))
+        return figure.model_copy(update=explained | {"because": because})
 
-def _flapping(
-    series: Series,
-    level: Estimate,
-    groups: tuple[Mode, Mode],
-    held: Held | None,
-    found: Explanation,
-) -> JudgedFigure:
-    """A figure of two speeds, which has no level."""
-    figure = _figure(series, level, FigureStatus.FLAPPING, held, found.because)
-    sizes = tuple((mode.rate, len(mode.rounds)) for mode in groups)
-    return figure.model_copy(update={"modes": sizes, "cause": found.cause, "action": found.action})
+    def _fault(self, place: int, groups: tuple[Mode, Mode]) -> tuple[str, Held | None]:
+        """Why two levels are a fault, and the limit that the lower one misses; empty where they are
+        none. Like is compared with like: the rounds of the lower level with as large a share of the
+        slowest rounds of baseline and peers."""
+        slow, fast = groups
+        values = [value for it in slow.rounds if (value := self.run.series[place].values[it])]
+        share = len(values) / len(self.values[place])
+        for held in self.held({place: values}, share)[place]:
+            if held.surely_low:
+                below = format_percent(held.deficit)
+                return f"its lower level is {below} below the {REFERENCES[held.limit.kind]}", held
+        apart, allowed = 1 - slow.rate / fast.rate, self.policy.flap_percent / 100
+        # a disk's rate is also that of whoever else uses it: limits alone judge that
+        if apart > allowed and not self.run.series[place].figure.startswith(DISK):
+            return (
+                f"its levels are {format_percent(apart)} apart, at most {format_percent(allowed, 0)} "
+                "are allowed",
+                None,
+            )
+        return "", None
 
 
 def _seeming(figure: JudgedFigure, found: Explanation) -> JudgedFigure:
@@ -249,7 +259,7 @@ def _too_few(
     because = f"{len(values)} rounds, {MIN_ROUNDS} are needed"
     if len(rounds) < len(run.rounds):
         because = f"{len(values)} undisturbed rounds of {len(run.rounds)}, {MIN_ROUNDS} are needed"
-    shown = list(values) or _values(series, range(len(run.rounds)))
+    shown = list(values) or values_in(series, range(len(run.rounds)))
     figure = JudgedFigure(
         figure=series.figure,
         part=series.part,
@@ -264,26 +274,15 @@ def _too_few(
     return figure.model_copy(update={"rate": from_log(log_level(shown).value)})
 
 
-def _is_alone(
-    place: int, series: Sequence[Series], levels: Mapping[int, Estimate], low: set[int]
-) -> bool:
+def _is_alone(place: int, series: Sequence[Series], judged: Collection[int], low: set[int]) -> bool:
     """Whether at least two parts of the same kind on this node are there, and most are not low."""
     kind = (series[place].figure, series[place].device)
     others = [
         other
-        for other in levels
+        for other in judged
         if other != place and (series[other].figure, series[other].device) == kind
     ]
     return len(others) >= 2 and sum(other in low for other in others) * 3 <= len(others)
-
-
-def _values(series: Series, rounds: Sequence[int]) -> list[float]:
-    found = [series.values[it] for it in rounds]
-    return [value for value in found if value is not None]
-
-
-def _places(series: Series) -> range:
-    return range(len(series.values))
 
 
 def is_suspected(figure: JudgedFigure) -> bool:

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 
 from torchscale.analysis.stats.peers import reach
 from torchscale.analysis.stats.series import student_t_quantile
-from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS
-from torchscale.features.validate.acceptance.limits import BASELINE_LOSS
 from torchscale.features.validate.acceptance.peers import (
     FAMILY_ERROR,
     FEW_NODES,
@@ -22,6 +20,7 @@ from torchscale.features.validate.acceptance.peers import (
     few_reach,
 )
 from torchscale.schema.node.acceptance import AcceptanceRun, LimitKind, Power
+from torchscale.schema.node.policy import MIN_ROUNDS, Policy
 
 PROBABILITY = 0.9
 NORMAL_90 = 1.2816
@@ -53,6 +52,7 @@ def predict_power(
     nodes: int = 1,
     baseline_rounds: int | None,
     measured: int = 0,
+    loss: float = Policy().baseline_loss_percent / 100,
 ) -> Power:
     """What a budget can tell.
 
@@ -65,6 +65,7 @@ def predict_power(
         nodes: Nodes that are accepted together.
         measured: Rounds that the noise is from.
         baseline_rounds: Of the baseline; ``None`` without one: one of as many rounds is assumed.
+        loss: Loss against a baseline that is accepted.
     """
     rounds = int(budget_seconds / round_seconds)
     steadiest, noisiest = DEFAULT_NOISE
@@ -77,7 +78,7 @@ def predict_power(
         kinds: dict[LimitKind, float] = {}
         if rounds >= MIN_ROUNDS:
             kinds[LimitKind.BASELINE] = _against_baseline(
-                spread, rounds, baseline_rounds or rounds, figures
+                spread, rounds, baseline_rounds or rounds, figures, loss
             )
             most = max(peers, nodes)
             if peers >= MIN_PEERS or nodes >= FEW_NODES:
@@ -98,13 +99,15 @@ def predict_power(
     )
 
 
-def _against_baseline(spread: float, rounds: int, earlier: int, figures: int) -> float:
+def _against_baseline(
+    spread: float, rounds: int, earlier: int, figures: int, accepted: float
+) -> float:
     """The loss that is accepted, and what both intervals need beyond it."""
     degrees = rounds + earlier - 2
     error = spread * math.sqrt(1 / rounds + 1 / earlier)
     quantiles = student_t_quantile(1 - FAMILY_ERROR / figures, degrees)
     quantiles += student_t_quantile(PROBABILITY, degrees)
-    return -math.expm1(math.log1p(-BASELINE_LOSS) - quantiles * error)
+    return -math.expm1(math.log1p(-accepted) - quantiles * error)
 
 
 def _against_peers(spread: float, rounds: int, peers: int, figures: int) -> float:

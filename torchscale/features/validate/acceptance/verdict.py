@@ -7,14 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torchscale.features.validate.acceptance.causes import was_throttled
-from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS
-from torchscale.features.validate.acceptance.judge import (
-    ROUNDS_TO_STOP,
-    disturbance,
-    is_suspected,
-    undisturbed,
-)
-from torchscale.features.validate.acceptance.limits import NODE
+from torchscale.features.validate.acceptance.judge import is_suspected
+from torchscale.features.validate.acceptance.limits import NODE, REFERENCES
+from torchscale.features.validate.acceptance.rounds import ROUNDS_TO_STOP, undisturbed
 from torchscale.schema.node.acceptance import (
     Acceptance,
     AcceptanceRun,
@@ -23,15 +18,12 @@ from torchscale.schema.node.acceptance import (
     FigureStatus,
     JudgedFigure,
 )
+from torchscale.schema.node.policy import MIN_ROUNDS, Policy
 from torchscale.schema.node.validation import Disposition
 from torchscale.util.interval_text import format_interval
 from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate
 
 GROUP = "speeds"
-RETURN_DEFICIT = 0.10
-"""A device is returned from this much below its peers on. Sound cards of one name differ by some 8 %
-in large clusters (Sinha et al. 2022, "Not All GPUs Are Created Equal"); what is less is tested
-again."""
 _TOLERATED_PER_MINUTE = {"PCIe replays": 1.0}
 """Errors that are no fault: a sound link repeats a packet now and then, and loses only its time."""
 _MOST_ROUNDS_NAMED = 4
@@ -49,23 +41,23 @@ class SpeedReason:
     part: str = ""
 
 
-def speed_reasons(acceptance: Acceptance) -> Iterator[SpeedReason]:
-    """Reasons of GPUs, links and the node; figures of a part with the same reason are one."""
+def speed_reasons(
+    acceptance: Acceptance, return_percent: float = Policy().return_percent
+) -> Iterator[SpeedReason]:
+    """Reasons of GPUs, links and the node; figures of a part with the same reason are one.
+
+    Args:
+        acceptance: What was measured, with its judged figures.
+        return_percent: How far below its reference a part is returned.
+    """
     run = acceptance.run
     judged = [each for each in acceptance.figures if each.rounds >= MIN_ROUNDS]
-    yield from _merged([_reason(each, run) for each in judged if is_suspected(each)])
+    yield from _merged(
+        [_reason(each, run, return_percent) for each in judged if is_suspected(each)]
+    )
     for place, each in enumerate(run.rounds):
         for problem in each.problems:
             yield SpeedReason(f"round {place + 1}: {problem}", "see the error")
-    disturbed = [it for it in range(len(run.rounds)) if it not in undisturbed(run)]
-    if disturbed:
-        because = (
-            f"{rounds_named(disturbed, run)}: {disturbance(run.rounds[disturbed[0]].conditions)}"
-        )
-        yield SpeedReason(because, "measure again on a quiet node")
-    elif len(run.rounds) < MIN_ROUNDS:
-        because = f"{rounds_text(len(run.rounds))}, {MIN_ROUNDS} are needed"
-        yield SpeedReason(because, "measure for longer (--budget)")
     yield from _throttled(run)
     yield from _fewer_devices(acceptance)
     for counter in new_errors(run):
@@ -131,7 +123,9 @@ def missing_speeds(acceptance: Acceptance) -> Iterator[str]:
             yield f"round {it + 1}: {', '.join(each.missing)} (it was interrupted)"
 
 
-def what_to_do(cause: Cause | None, rounds: int, deficit: float, run: AcceptanceRun) -> Disposition:
+def what_to_do(
+    cause: Cause | None, rounds: int, deficit: float, run: AcceptanceRun, return_percent: float
+) -> Disposition:
     """Return what is low by far, because of the host, in a run that nothing disturbed; test again
     what is low otherwise.
 
@@ -140,11 +134,13 @@ def what_to_do(cause: Cause | None, rounds: int, deficit: float, run: Acceptance
         rounds: Undisturbed rounds that it is from.
         deficit: How far it is below its reference, as a share.
         run: What it was measured in.
+        return_percent: How far below it must be to be returned.
     """
     sound = len(undisturbed(run)) == len(run.rounds) and not any(
         each.problems for each in run.rounds
     )
-    if cause is Cause.HOST and rounds >= ROUNDS_TO_STOP and deficit >= RETURN_DEFICIT and sound:
+    far = deficit >= return_percent / 100
+    if cause is Cause.HOST and rounds >= ROUNDS_TO_STOP and far and sound:
         return Disposition.RETURN
     return Disposition.RETEST
 
@@ -170,8 +166,8 @@ def rounds_text(count: int, which: str = "") -> str:
     return f"{count} {which}round{'s' * (count != 1)}"
 
 
-def figure_text(figure: JudgedFigure) -> str:
-    """Rate, interval and rounds; of a flapping figure both rates."""
+def levels_text(figure: JudgedFigure) -> str:
+    """``1.72 GB/s in 12 rounds, 1.90 GB/s in 8``, or its only level; empty where nothing was measured."""
     if figure.modes:
         (slow, few), (fast, many) = figure.modes
         return (
@@ -179,16 +175,34 @@ def figure_text(figure: JudgedFigure) -> str:
             f"{format_value(fast, figure.unit)} in {many}"
         )
     if figure.rate is None:
+        return ""
+    if not figure.rounds:
+        return f"{format_value(figure.rate, figure.unit)} in disturbed rounds"
+    return f"{format_value(figure.rate, figure.unit)} in {rounds_text(figure.rounds)}"
+
+
+def figure_text(figure: JudgedFigure) -> str:
+    """Rate, interval and rounds; of a figure with two levels both of them."""
+    if figure.modes:
+        return levels_text(figure)
+    if figure.rate is None:
         return "not measured"
     text = format_value(figure.rate, figure.unit)
     if figure.rounds == 0:
         return text
-    if figure.low is None or figure.high is None:
+    interval = interval_text(figure)
+    if not interval:
         return f"{text} ({rounds_text(figure.rounds, 'undisturbed ')})"
-    interval = format_interval(
+    return f"{text} (95 % interval {interval}, {figure.rounds} rounds)"
+
+
+def interval_text(figure: JudgedFigure) -> str:
+    """The 95 % interval of the mean of its rounds; empty without one."""
+    if figure.rate is None or figure.low is None or figure.high is None:
+        return ""
+    return format_interval(
         figure.rate, (figure.low, figure.high), lambda end, _: format_value(end, figure.unit)
     )
-    return f"{text} (95 % interval {interval}, {figure.rounds} rounds)"
 
 
 def limit_text(figure: JudgedFigure) -> str:
@@ -210,20 +224,22 @@ class _FigureReason:
     part: str
 
 
-def _reason(figure: JudgedFigure, run: AcceptanceRun) -> _FigureReason:
+def _reason(figure: JudgedFigure, run: AcceptanceRun, return_percent: float) -> _FigureReason:
     what = f"{figure.figure} {_what(figure)}"
     if figure.part != NODE and not figure.uuids:
         what = f"{figure.figure} of {figure.part} {_what(figure)}"
     why, action, disposition = figure.because, figure.action, Disposition.RETEST
     if figure.cause in (Cause.HOST, Cause.SETUP):
         why += f" ({figure.cause.value})"
-    if figure.status is FigureStatus.UNCLEAR and not action:
-        action = "measure for longer (--budget)"
+    if figure.status is FigureStatus.UNCLEAR:
+        disposition, action = Disposition.UNDECIDED, action or "measure for longer (--budget)"
     uuid = part = ""
     if len(figure.uuids) == 1:
         uuid = figure.uuids[0]
         if figure.status is FigureStatus.LOW:
-            disposition = what_to_do(figure.cause, figure.rounds, figure.deficit or 0.0, run)
+            disposition = what_to_do(
+                figure.cause, figure.rounds, figure.deficit or 0.0, run, return_percent
+            )
     elif figure.uuids:
         part = figure.part
     return _FigureReason(what, why, action or "measure again", disposition, uuid, part)
@@ -238,14 +254,7 @@ def _what(figure: JudgedFigure) -> str:
     below = format_percent(figure.deficit or 0.0)
     if figure.limit is None:
         return "is low"
-    return f"is {below} below the {_REFERENCES[figure.limit.kind.value]}"
-
-
-_REFERENCES = {
-    "documented": "documented rate",
-    "baseline": "baseline",
-    "peers": "median of its peers",
-}
+    return f"is {below} below the {REFERENCES[figure.limit.kind]}"
 
 
 def rounds_named(places: Sequence[int], run: AcceptanceRun) -> str:

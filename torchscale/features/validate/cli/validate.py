@@ -32,7 +32,7 @@ class _RoundOptions:
         option(
             "--acceptance",
             "Measure the speed of every device and link in rounds, and judge them: keep, "
-            "retest or return.",
+            "retest, return or undecided.",
         ),
     ] = False
     budget: Annotated[
@@ -51,6 +51,15 @@ class _RoundOptions:
         ),
     ] = None
 
+    policy: Annotated[
+        Path | None,
+        option(
+            "--policy FILE",
+            "YAML that says what keep asks for: looked_at, burn_in_minutes, rounds, compared, "
+            "baseline_loss_percent, flap_percent, return_percent.",
+        ),
+    ] = None
+
     def checked(self) -> AcceptanceOptions | None:
         """What ``--acceptance`` asks for; ``None`` without it.
 
@@ -58,16 +67,20 @@ class _RoundOptions:
             UsageError: other options of it were given without it.
         """
         if not self.acceptance:
-            if self.budget is not None or self.baseline is not None:
+            if (self.budget, self.baseline, self.policy) != (None, None, None):
                 raise UsageError(
-                    "--budget and --baseline are of an acceptance", hint="add --acceptance"
+                    "--budget, --baseline and --policy are of an acceptance",
+                    hint="add --acceptance",
                 )
             return None
         from torchscale.features.validate.baseline import read_baseline  # noqa: PLC0415 - `--help` does not need it
+        from torchscale.features.validate.policy_file import read_policy  # noqa: PLC0415
         from torchscale.features.validate.run.acceptance import BUDGET_SECONDS, AcceptanceOptions  # noqa: PLC0415
+        from torchscale.schema.node.policy import Policy  # noqa: PLC0415
 
         seconds = BUDGET_SECONDS if self.budget is None else parse_seconds("--budget", self.budget)
-        return AcceptanceOptions(seconds, optional(read_baseline, self.baseline))
+        policy = Policy() if self.policy is None else read_policy(self.policy)
+        return AcceptanceOptions(seconds, optional(read_baseline, self.baseline), policy)
 
 
 @dataclass(frozen=True)
@@ -149,9 +162,14 @@ def validate(
     a secret (TORCHSCALE_TOKEN or --token-file). Node 0 prints what differs between nodes, the
     checks of each, and the result of a collective over all. See `torchscale docs nodes`.
 
-    Exit codes: 0 fit, warnings included, or a bundle as it was written; 1 a check failed, or a
-    bundle was changed; 3 this machine lacks what --require or --min-gpus asks for; 130 the burn-in
-    or the acceptance was interrupted.
+    Exit codes: 0 fit, warnings included; of an acceptance keep; or a bundle as it was written. 1 a
+    check failed; retest or return; or a bundle was changed. 3 this machine lacks what --require or
+    --min-gpus asks for. 4 an acceptance is undecided. 130 the burn-in or the acceptance was
+    interrupted.
+
+    Without --policy, keep asks for 5 undisturbed rounds of compute, memory, links, disk and
+    training; no figure more than 5 % below its baseline, or slow among its peers; no two levels of
+    a figure more than 25 % apart.
 
     [bold]Examples[/bold]
 
@@ -166,6 +184,8 @@ def validate(
     [cyan]torchscale validate --burn-in 10m --bundle node.zip --sign ~/.ssh/id_ed25519[/cyan]
 
     [cyan]torchscale validate --acceptance --budget 20m --baseline node-17.zip[/cyan]
+
+    [cyan]torchscale report results/acceptance-node-18-20261126-101500[/cyan]
 
     [cyan]torchscale validate --verify node.zip[/cyan]
 

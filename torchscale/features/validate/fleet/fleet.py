@@ -12,6 +12,7 @@ from torchscale.features.validate.fleet.differences import compare_nodes, node_c
 from torchscale.features.validate.fleet.pair_judgement import Effect, Judgement
 from torchscale.features.validate.fleet.pair_regression import Pair
 from torchscale.features.validate.fleet.pairwise import judge_pairs
+from torchscale.features.validate.health.answer import FAULTS, gravest
 from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.fleet import (
     FleetNode,
@@ -23,9 +24,11 @@ from torchscale.schema.node.fleet import (
     Slowness,
     SlowRail,
 )
+from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.schema.node.validation import Disposition, Validation
 from torchscale.util.units import format_percent
+from torchscale.util.words import capped
 
 
 def judge_pairwise(
@@ -94,6 +97,7 @@ def judge_pairwise(
     return pairwise, judgement.ask_again
 
 
+_MOST_NAMED = 4
 _ACTIONS = {
     1: "check its network card, cable and switch port",
     2: "check the switches and cables between them, and what else uses these",
@@ -175,6 +179,7 @@ def judge_fleet(
     networks_left_out: Sequence[str] = (),
     networks: Mapping[int, Sequence[str]] = {},
     speeds: FleetSpeeds | None = None,
+    policy: Policy | None = None,
 ) -> FleetValidation:
     """Everything together.
 
@@ -187,8 +192,9 @@ def judge_fleet(
         networks_left_out: Networks that were not measured.
         networks: Those that most nodes are in, of each node by its rank.
         speeds: Of all nodes, where they were measured.
+        policy: What *keep* asks for; ``None`` where no acceptance was asked for.
     """
-    unfit = [node for node in nodes if not node.fit]
+    unfit = [node for node in nodes if not node.fit or (policy and _has_fault(node))]
     problems = [
         f"{_named([node.node_rank], {node.node_rank: node.hostname})}: {_problem(node)}"
         for node in unfit
@@ -211,12 +217,18 @@ def judge_fleet(
     if rails:
         pairwise = rails[0]
     differences = compare_nodes(nodes, networks)
+    disposition = _disposition(nodes, speeds, has_problems=bool(problems))
     verdict = f"All {len(nodes)} nodes are fit."
     if problems:
-        verdict = f"Not fit: {'; '.join(problems)}."
+        said = "Not fit" if policy is None else disposition.value.capitalize()
+        verdict = f"{said}: {'; '.join(problems)}."
+    elif policy is not None:
+        verdict = _without_faults(nodes, verdict, disposition)
     return FleetValidation(
         fit=not problems,
+        disposition=disposition,
         verdict=verdict,
+        policy=policy,
         nodes=tuple(nodes),
         differences=differences,
         collective=collective,
@@ -227,6 +239,35 @@ def judge_fleet(
         networks_left_out=tuple(networks_left_out),
         speeds=speeds,
     )
+
+
+def _has_fault(node: FleetNode) -> bool:
+    return node.validation is None or node.validation.disposition in FAULTS
+
+
+def _disposition(
+    nodes: Sequence[FleetNode], speeds: FleetSpeeds | None, *, has_problems: bool
+) -> Disposition:
+    """The gravest of all nodes and of what is slow among them."""
+    found = [node.validation.disposition for node in nodes if node.validation is not None]
+    if speeds is not None:
+        found += [each.disposition for each in speeds.low if each.disposition is not None]
+    if has_problems:
+        found.append(Disposition.RETEST)
+    return gravest(found)
+
+
+def _without_faults(nodes: Sequence[FleetNode], verdict: str, disposition: Disposition) -> str:
+    """``Keep: …``, or which nodes are undecided, each with the reason and the action."""
+    if disposition is Disposition.KEEP:
+        return f"Keep: put them into service. {verdict}"
+    texts = [
+        f"{_named([node.node_rank], {node.node_rank: node.hostname})}: "
+        f"{node.validation.verdict.removeprefix('Undecided: ')}"
+        for node in nodes
+        if node.validation is not None and node.validation.disposition is Disposition.UNDECIDED
+    ]
+    return f"Undecided: {' '.join(capped(texts, _MOST_NAMED, 'And {} more nodes.'))}"
 
 
 def slow_speeds(speeds: FleetSpeeds, names: Mapping[int, str]) -> list[str]:
@@ -274,6 +315,8 @@ def slow_rail_text(slow: SlowRail) -> str:
 def _problem(node: FleetNode) -> str:
     if node.validation is None:
         return node.error
+    if node.fit:
+        return node.validation.verdict.rstrip(".")
     return "failed " + ", ".join(check.title for check in failed_checks(node.validation))
 
 

@@ -20,7 +20,9 @@ from torchscale.features.validate.fleet.checks import (
 from torchscale.features.validate.run.acceptance import AcceptanceOptions
 from torchscale.features.validate.run.validate import TIMEOUT_SECONDS, validate
 from torchscale.observer import SILENT, Observer
+from torchscale.schema.ident import content_hash
 from torchscale.schema.node.fleet import NodeReport
+from torchscale.schema.node.policy import Policy
 from torchscale.store.locations import RESULTS
 from torchscale.util.files import atomic_write_model
 
@@ -61,6 +63,8 @@ class FleetOptions:
         text = f"{self.acceptance.budget_seconds:g} s"
         if self.acceptance.baseline is not None:
             text += f", baseline {self.acceptance.baseline.source}"
+        if self.acceptance.policy != Policy():
+            text += f", policy {content_hash(self.acceptance.policy.model_dump(mode='json'))}"
         return text
 
 

@@ -18,6 +18,7 @@ from torchscale.schema.node.acceptance import Acceptance, AcceptanceRun, Baselin
 from torchscale.schema.node.check import Status
 from torchscale.schema.node.environment import bare_uuid
 from torchscale.schema.node.fleet import FleetNode, NodeReport
+from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.probe import NodeFacts
 from torchscale.schema.node.validation import Validation
 from torchscale.util.text import one_line
@@ -42,6 +43,7 @@ class Asked:
         requirements: What it must have.
         burn_in, acceptance: Whether it was asked for one.
         baseline: What its figures are held against.
+        policy: What *keep* asks for; ``None`` without an acceptance.
         nodes: How many nodes share the false alarms.
         began, ended: When, by the clock of node 0: seconds since the epoch.
     """
@@ -50,6 +52,7 @@ class Asked:
     burn_in: bool
     acceptance: bool
     baseline: Baseline | None
+    policy: Policy | None
     nodes: int
     began: float
     ended: float
@@ -177,10 +180,14 @@ def _judged(report: NodeReport, asked: Asked) -> tuple[Validation | None, str]:
     if sent.acceptance is not None and asked.acceptance:
         run = sent.acceptance.run.model_copy(update={"nodes": asked.nodes})
         power = sent.acceptance.power
-        acceptance = Acceptance(run=run, baseline=asked.baseline, power=power)
+        acceptance = Acceptance(
+            folder=sent.acceptance.folder, run=run, baseline=asked.baseline, power=power
+        )
     burn_in = sent.burn_in if asked.burn_in else None
     try:
-        validation = validate_facts(sent.facts, asked.requirements, burn_in, acceptance)
+        validation = validate_facts(
+            sent.facts, asked.requirements, burn_in, acceptance, policy=asked.policy
+        )
     except (ArithmeticError, LookupError, ValueError) as error:
         # Another machine wrote it: numbers that no machine has overflow in whatever judges them.
         return None, f"it sent what cannot be judged: {_shown(str(error))}"

@@ -27,12 +27,15 @@ from torchscale.features.cluster.token import read_token
 from torchscale.features.validate.fleet.checks import take_part
 from torchscale.features.validate.fleet.node_part import FleetOptions, NodePart
 from torchscale.features.validate.fleet.steps import FleetSteps
+from torchscale.features.validate.health.answer import exit_code
+from torchscale.features.validate.names import FLEET
 from torchscale.features.validate.run.validate import was_interrupted
 from torchscale.launch.control import StopRequest
 from torchscale.measure.context import stop_on_signals
 from torchscale.measure.nodes import NodeOptions
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.node.fleet import FleetValidation
+from torchscale.util.files import atomic_write_model
 from torchscale.util.processes.subprocesses import adopt_orphans
 
 
@@ -45,15 +48,13 @@ class FleetOutcome:
 
     @property
     def exit_code(self) -> ExitCode:
-        """130 if interrupted, 3 where a node lacks what was required, 1 where the fleet is not fit,
-        else 0."""
+        """130 if interrupted, 3 where a node lacks what was required; of an acceptance that of its
+        verdict, else 1 where the fleet is not fit."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
         if any(node.lacks_required for node in self.validation.nodes):
             return ExitCode.UNABLE
-        if self.validation.fit:
-            return ExitCode.OK
-        return ExitCode.FAILED
+        return exit_code(self.validation)
 
 
 def join_fleet(options: NodeOptions, observer: Observer = SILENT) -> tuple[Cluster | None, bytes]:
@@ -85,7 +86,15 @@ def validate_fleet(
         interrupted = stop.asked or any(map(was_interrupted, found))
         outcome = FleetOutcome(validation, interrupted)
         fleet.conclusion.exit_code = outcome.exit_code
+        _keep(validation, options.output_dir)
         return outcome
+
+
+def _keep(validation: FleetValidation, output_dir: Path) -> None:
+    """Write the answer over all nodes into node 0's folder of its acceptance, for `report`."""
+    own = validation.nodes[0].validation
+    if own is not None and own.acceptance is not None and own.acceptance.folder:
+        atomic_write_model(output_dir / own.acceptance.folder / FLEET, validation)
 
 
 def follow_fleet(

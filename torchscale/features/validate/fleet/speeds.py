@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from torchscale.analysis.stats.estimate import Estimate, from_log
 from torchscale.analysis.stats.peers import PeerLimit
 from torchscale.features.validate.acceptance.causes import CauseQuestion, Explanation, explain
-from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS, log_level
-from torchscale.features.validate.acceptance.judge import undisturbed
+from torchscale.features.validate.acceptance.estimates import log_level
 from torchscale.features.validate.acceptance.limits import DISK, NODE
 from torchscale.features.validate.acceptance.peers import (
     DISK_SPREAD,
@@ -23,6 +22,7 @@ from torchscale.features.validate.acceptance.peers import (
     node_limit,
     peer_limit,
 )
+from torchscale.features.validate.acceptance.rounds import undisturbed
 from torchscale.features.validate.acceptance.verdict import what_to_do
 from torchscale.features.validate.fleet.reports import copies
 from torchscale.features.validate.fleet.setup_differences import (
@@ -38,6 +38,7 @@ from torchscale.schema.node.acceptance import (
     Series,
 )
 from torchscale.schema.node.fleet import FleetFigure, FleetSpeeds
+from torchscale.schema.node.policy import MIN_ROUNDS, Policy
 from torchscale.schema.node.validation import Disposition
 from torchscale.util.words import plural
 
@@ -70,13 +71,16 @@ class _Level:
 
 
 def judge_speeds(
-    runs: Mapping[int, AcceptanceRun], power_limits: Mapping[int, Mapping[str, float]]
+    runs: Mapping[int, AcceptanceRun],
+    power_limits: Mapping[int, Mapping[str, float]],
+    return_percent: float = Policy().return_percent,
 ) -> FleetSpeeds:
     """The figures of all nodes.
 
     Args:
         runs: What each node measured, by its rank.
         power_limits: Watts of each GPU by UUID, by node rank.
+        return_percent: How far below the others a node or part is returned.
     """
     left_out: list[str] = []
     same = copies(runs)
@@ -107,11 +111,11 @@ def judge_speeds(
         if limit is None:
             left_out.append(f"{kind[0]}: {plural(len(group), 'node')}, {MIN_NODES} are needed")
         else:
-            figures += _figures(group, limit, runs, power_limits)
+            figures += _figures(group, limit, runs, power_limits, return_percent)
     for group in of_parts.values():
         limit = peer_limit([each.compared for each in group], tests)
         if limit is not None:
-            figures += _figures(group, limit, runs, power_limits)
+            figures += _figures(group, limit, runs, power_limits, return_percent)
     figures.sort(key=lambda each: (not each.is_low, -each.deficit))
     return FleetSpeeds(
         nodes=len(runs),
@@ -210,6 +214,7 @@ def _figures(
     limit: PeerLimit,
     runs: Mapping[int, AcceptanceRun],
     power_limits: Mapping[int, Mapping[str, float]],
+    return_percent: float,
 ) -> Iterator[FleetFigure]:
     allowed = limit.median - limit.limit
     for place, each in enumerate(group):
@@ -239,18 +244,22 @@ def _figures(
                     "cause": found.cause,
                     "because": found.because,
                     "action": found.action,
-                    "disposition": _disposition(figure, found.cause, run, len(group)),
+                    "disposition": _disposition(
+                        figure, found.cause, run, len(group), return_percent
+                    ),
                 }
             )
         yield figure
 
 
-def _disposition(figure: FleetFigure, cause: Cause, run: AcceptanceRun, nodes: int) -> Disposition:
+def _disposition(
+    figure: FleetFigure, cause: Cause, run: AcceptanceRun, nodes: int, return_percent: float
+) -> Disposition:
     """As of a figure of one node; but no node is returned for what a few others do, and none for its
     disk, whose rate is also that of its files and of whoever else uses it."""
     if figure.part == OF_DISK or (figure.part == NODE and nodes < FEW_NODES):
         return Disposition.RETEST
-    return what_to_do(cause, figure.rounds, figure.deficit, run)
+    return what_to_do(cause, figure.rounds, figure.deficit, run, return_percent)
 
 
 def _explained(

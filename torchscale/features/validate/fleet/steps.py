@@ -39,6 +39,7 @@ from torchscale.schema.node.fleet import (
     Pairwise,
     SlowRail,
 )
+from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.util.words import plural
 
@@ -89,9 +90,10 @@ class FleetSteps:
             left_out = [each for each in asked if (each.gpu, each.network) not in measured]
             slow = self._pairs.confirmed(backend, names, rails)
         show_notes(self._leader, self._observer)
-        speeds = None
+        speeds = policy = None
         if self._options.acceptance is not None:
-            speeds = _speeds(nodes)
+            policy = self._options.acceptance.policy
+            speeds = _speeds(nodes, policy)
         return judge_fleet(
             nodes,
             collective,
@@ -101,6 +103,7 @@ class FleetSteps:
             networks_left_out=[each.network for each in left_out if each.network],
             networks=usual_networks(self._addresses),
             speeds=speeds,
+            policy=policy,
         )
 
     def _rails(self, backend: str, ranks: int) -> list[Rail]:
@@ -153,6 +156,7 @@ class FleetSteps:
             burn_in=options.burn_in_seconds is not None,
             acceptance=options.acceptance is not None,
             baseline=None if options.acceptance is None else options.acceptance.baseline,
+            policy=None if options.acceptance is None else options.acceptance.policy,
             nodes=nodes,
             began=began,
             ended=time.time(),
@@ -215,7 +219,7 @@ class FleetSteps:
         )
 
 
-def _speeds(nodes: Sequence[FleetNode]) -> FleetSpeeds:
+def _speeds(nodes: Sequence[FleetNode], policy: Policy) -> FleetSpeeds:
     """The speeds of all nodes that sent theirs."""
     validations = {node.node_rank: node.validation for node in nodes if node.validation is not None}
     runs = {
@@ -224,7 +228,7 @@ def _speeds(nodes: Sequence[FleetNode]) -> FleetSpeeds:
         if validation.acceptance is not None
     }
     limits = {rank: power_limits(validation.facts) for rank, validation in validations.items()}
-    return judge_speeds(runs, limits)
+    return judge_speeds(runs, limits, policy.return_percent)
 
 
 def _common_ranks(nodes: Sequence[FleetNode]) -> tuple[str, int]:

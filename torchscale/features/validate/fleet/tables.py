@@ -3,15 +3,17 @@ the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from rich.console import Console
 
-from torchscale.features.validate.document import CHECK_TONES, PART_TONES
+from torchscale.features.validate.document import CHECK_TONES
+from torchscale.features.validate.first_screen import PART_TONES
 from torchscale.features.validate.fleet.differences import checks_of
 from torchscale.features.validate.fleet.fleet import rail_name, slow_rail_text
 from torchscale.features.validate.fleet.rankings import pairwise_blocks, speed_blocks
-from torchscale.features.validate.terminal import print_fixes, print_verdict
+from torchscale.features.validate.health.answer import FAULTS, gravity
+from torchscale.features.validate.terminal import print_fixes, print_verdict, verdict_tone
 from torchscale.report.document import Block, Paragraph
 from torchscale.report.formats.console import print_blocks, print_line
 from torchscale.report.table import Column, Table
@@ -28,8 +30,8 @@ _MAX_NAMED = 6
 
 def print_fleet(fleet: FleetValidation, console: Console) -> None:
     """The whole answer; the verdict last."""
-    print_blocks(_blocks(fleet), console)
-    print_verdict(fleet.verdict, console, fit=fleet.fit)
+    print_blocks(fleet_blocks(fleet), console)
+    print_verdict(fleet.verdict, console, verdict_tone(fleet))
 
 
 def print_fleet_fixes(fleet: FleetValidation, console: Console) -> None:
@@ -39,17 +41,19 @@ def print_fleet_fixes(fleet: FleetValidation, console: Console) -> None:
             check.status in (Status.WARN, Status.FAIL) for check in node.validation.checks
         ):
             console.print()
-            print_line(_label(node), console)
+            print_line(node_label(node), console)
             print_fixes(node.validation, console)
 
 
-def _blocks(fleet: FleetValidation) -> Iterator[Block]:
-    labels = {node.node_rank: _label(node) for node in fleet.nodes}
+def fleet_blocks(fleet: FleetValidation) -> Iterator[Block]:
+    """What differs, the nodes, their checks and parts, what is slow."""
+    labels = {node.node_rank: node_label(node) for node in fleet.nodes}
     yield from _differences(fleet)
     rows = [_node_row(node) for node in fleet.nodes]
     yield _table("Nodes", ("node", "address"), ("verdict",), rows)
     yield from _checks(fleet.nodes)
-    yield from _parts(fleet.nodes)
+    named = FAULTS if fleet.policy is None else (*FAULTS, Disposition.UNDECIDED)
+    yield from _parts(fleet.nodes, named)
     if fleet.collective is not None:
         yield Paragraph(f"collective over all nodes: {_collective(fleet.collective)}")
     if fleet.speeds is not None:
@@ -88,7 +92,9 @@ def _node_row(node: FleetNode) -> tuple[TableValue, ...]:
     if node.validation is not None:
         verdict = node.validation.verdict
     tone = Tone.GOOD if node.fit else Tone.BAD
-    return TableValue(_label(node)), text_value(node.address), TableValue(verdict, None, tone)
+    if node.validation is not None:
+        tone = verdict_tone(node.validation)
+    return TableValue(node_label(node)), text_value(node.address), TableValue(verdict, None, tone)
 
 
 def _checks(nodes: Sequence[FleetNode]) -> Iterator[Table]:
@@ -113,25 +119,25 @@ def _checks(nodes: Sequence[FleetNode]) -> Iterator[Table]:
         yield _table("Checks", ("result", "check"), ("seen", "nodes", "do"), rows)
 
 
-def _parts(nodes: Sequence[FleetNode]) -> Iterator[Table]:
-    """The parts of nodes that are not kept as they are, those to be returned first."""
+def _parts(nodes: Sequence[FleetNode], dispositions: Collection[Disposition]) -> Iterator[Table]:
+    """The parts of nodes of these verdicts, those to be returned first."""
     found = [
         (node, part)
         for node in nodes
         for part in (node.validation.parts if node.validation is not None else ())
-        if part.disposition is not Disposition.KEEP
+        if part.disposition in dispositions
     ]
-    found.sort(key=lambda row: row[1].disposition is not Disposition.RETURN)
+    found.sort(key=lambda row: -gravity(row[1].disposition))
     rows = [
         (
             TableValue(part.disposition.value, None, PART_TONES[part.disposition]),
-            *map(TableValue, (_label(node), part.part, part.action, "; ".join(part.reasons))),
+            *map(TableValue, (node_label(node), part.part, part.action, "; ".join(part.reasons))),
         )
         for node, part in found
     ]
     if rows:
         what = ("part", "what to do", "because")
-        yield _table("Retest or return", ("verdict", "node"), what, rows)
+        yield _table("What to do", ("verdict", "node"), what, rows)
 
 
 def _collective(facts: CollectiveFacts) -> str:
@@ -146,15 +152,16 @@ def _collective(facts: CollectiveFacts) -> str:
     return f"{text}; 1 MiB in {format_seconds(facts.seconds)}"
 
 
-def _label(node: FleetNode) -> str:
+def node_label(node: FleetNode) -> str:
+    """``1 (n1)``."""
     return f"{node.node_rank} ({node.hostname})"
 
 
 def _names(nodes: Sequence[FleetNode]) -> str:
     if len(nodes) <= _MAX_NAMED:
-        return ", ".join(_label(node) for node in nodes)
+        return ", ".join(node_label(node) for node in nodes)
     return (
-        ", ".join(_label(node) for node in nodes[: _MAX_NAMED - 1])
+        ", ".join(node_label(node) for node in nodes[: _MAX_NAMED - 1])
         + f" and {len(nodes) - _MAX_NAMED + 1} more"
     )
 

@@ -1,9 +1,11 @@
-"""What to do with each GPU and with the node: keep it, mend and test it again, or return it.
+"""What to do with each GPU and with the node: keep it, mend and test it again, return it, or measure
+what is missing.
 
 Return is said of what no reset, reboot or setting mends: a row of memory that could not be remapped
 (NVIDIA's rules on memory errors, docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt), and a device that
 computed wrong in two rounds or more of a burn-in, of which one may be a cosmic ray. All else is
-tested again after its action, and returned if it comes back.
+tested again after its action, and returned if it comes back. What has no fault is kept where all is
+there that the policy asks for, else undecided.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from torchscale.catalog.xids import GpuAction
+from torchscale.features.validate.acceptance.asked import asked_for
 from torchscale.features.validate.acceptance.verdict import (
     GROUP,
     SpeedReason,
     missing_speeds,
     speed_reasons,
 )
+from torchscale.features.validate.health.answer import gravest
 from torchscale.features.validate.health.gpu import gpu_name
 from torchscale.features.validate.health.gpu_reasons import (
     OF_PROGRAMS,
@@ -32,6 +36,7 @@ from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.environment import bare_uuid
+from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.probe import GpuFacts, NodeFacts
 from torchscale.schema.node.validation import Disposition, PartVerdict
 
@@ -59,7 +64,8 @@ def part_verdicts(
     facts: NodeFacts,
     checks: Sequence[Check],
     burn_in: BurnIn | None,
-    acceptance: Acceptance | None = None,
+    acceptance: Acceptance | None,
+    policy: Policy,
 ) -> tuple[PartVerdict, ...]:
     """A verdict on each GPU that the driver lists, on each that it lost, on links that are not kept,
     and on the node.
@@ -69,16 +75,27 @@ def part_verdicts(
         checks: All checks on these facts.
         burn_in: What a burn-in saw; ``None`` without one.
         acceptance: The judged figures of rounds; ``None`` without them.
+        policy: What *keep* asks for.
     """
     gpus = gpus_of(facts)
-    speeds = _Speeds(acceptance, gpus)
+    speeds = _Speeds(acceptance, gpus, policy.return_percent)
+    asked = asked_for(policy, acceptance, burn_in, kernel_log=has_kernel_log(facts))
+    missing = [
+        PartReason(each.reason, each.action, Disposition.UNDECIDED)
+        for each in asked
+        if not each.is_met
+    ]
     verdicts = [
-        _verdict(gpu_name(gpu), [*reasons_of_gpu(gpu, facts, burn_in), *speeds.of_gpu(gpu)], gpu)
+        _verdict(
+            gpu_name(gpu),
+            [*reasons_of_gpu(gpu, facts, burn_in), *speeds.of_gpu(gpu), *missing],
+            gpu,
+        )
         for gpu in gpus
     ]
     verdicts += [_verdict(name, [reason], None) for name, reason in _lost(facts)]
     verdicts += [_verdict(f"link {link}", found, None) for link, found in speeds.of_links().items()]
-    of_node = [*_reasons_of_node(facts, checks, burn_in), *speeds.of_node()]
+    of_node = [*_reasons_of_node(facts, checks, burn_in), *speeds.of_node(), *missing]
     verdicts.append(_verdict(NODE, of_node, None))
     return tuple(verdicts)
 
@@ -89,25 +106,34 @@ def unseen(
     """What no verdict rests on, because it was not looked at."""
     missing = []
     if burn_in is None or burn_in.rounds == 0:
-        missing.append("burn-in (--burn-in 10m)")
+        missing.append("burn-in: not asked for (--burn-in 10m)")
     elif burn_in.wrong_results > len(burn_in.wrong):
         missing.append(f"wrong results of the burn-in after the first {len(burn_in.wrong)}")
-    if gpus_of(facts) and (facts.kernel is None or facts.kernel.error is not None):
-        missing.append("the kernel's log (run as root on the host)")
-    if acceptance is not None:
+    if not has_kernel_log(facts):
+        missing.append("the kernel's log: not readable (run as root on the host)")
+    if acceptance is None:
+        missing.append("speeds: not asked for (--acceptance)")
+    else:
         missing += missing_speeds(acceptance)
     return tuple(missing)
+
+
+def has_kernel_log(facts: NodeFacts) -> bool:
+    """Whether the kernel's log was read, or there is no GPU that it could name."""
+    return not gpus_of(facts) or (facts.kernel is not None and facts.kernel.error is None)
 
 
 class _Speeds:
     """Reasons from the figures of an acceptance, by part."""
 
-    def __init__(self, acceptance: Acceptance | None, gpus: Sequence[GpuFacts]) -> None:
+    def __init__(
+        self, acceptance: Acceptance | None, gpus: Sequence[GpuFacts], return_percent: float
+    ) -> None:
         self._known = {bare_uuid(gpu.uuid or "") for gpu in gpus}
         self._reasons: list[SpeedReason] = []
         self._measured: set[str] = set()
         if acceptance is not None:
-            self._reasons = list(speed_reasons(acceptance))
+            self._reasons = list(speed_reasons(acceptance, return_percent))
             self._measured = {uuid for it in acceptance.run.series for uuid in it.uuids}
 
     def of_gpu(self, gpu: GpuFacts) -> list[PartReason]:
@@ -115,7 +141,8 @@ class _Speeds:
         uuid = bare_uuid(gpu.uuid or "")
         found = [_as_reason(each) for each in self._reasons if uuid and each.uuid == uuid]
         if self._measured and gpu.cuda_index is not None and uuid not in self._measured:
-            found.append(PartReason("the acceptance has no figure of it", "measure again"))
+            because = "the acceptance has no figure of it"
+            found.append(PartReason(because, "measure again", Disposition.UNDECIDED))
         return found
 
     def of_links(self) -> dict[str, list[PartReason]]:
@@ -140,8 +167,11 @@ def _as_reason(found: SpeedReason) -> PartReason:
 
 
 def _verdict(name: str, reasons: list[PartReason], gpu: GpuFacts | None) -> PartVerdict:
-    """The gravest disposition, with its actions; the other reasons are kept."""
-    worst = max((reason.disposition for reason in reasons), key=_gravity, default=Disposition.KEEP)
+    """The gravest disposition, with its actions; the other reasons are kept, but for what is missing
+    of a part that has a fault."""
+    worst = gravest([reason.disposition for reason in reasons])
+    if worst is not Disposition.UNDECIDED:
+        reasons = [each for each in reasons if each.disposition is not Disposition.UNDECIDED]
     actions = dict.fromkeys(reason.action for reason in reasons if reason.disposition is worst)
     action = "; ".join(actions)
     if worst is Disposition.RETEST:
@@ -154,10 +184,6 @@ def _verdict(name: str, reasons: list[PartReason], gpu: GpuFacts | None) -> Part
         action=action,
         reasons=tuple(reason.because for reason in reasons),
     )
-
-
-def _gravity(disposition: Disposition) -> int:
-    return list(Disposition).index(disposition)
 
 
 def _lost(facts: NodeFacts) -> Iterator[tuple[str, PartReason]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from torchscale.catalog.backends import is_nccl
 from torchscale.features.validate.acceptance.checks import speed_checks
 from torchscale.features.validate.acceptance.judge import judge
+from torchscale.features.validate.health.answer import answer
 from torchscale.features.validate.health.burn_in_checks import burn_in_checks
 from torchscale.features.validate.health.collective import COLLECTIVE_RULES
 from torchscale.features.validate.health.disposition import part_verdicts, unseen
@@ -23,6 +24,7 @@ from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.environment import bare_uuid
+from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.probe import GpuFacts, NodeFacts
 from torchscale.schema.node.validation import Validation
 
@@ -32,12 +34,23 @@ def validate_facts(
     requirements: Requirements,
     burn_in: BurnIn | None = None,
     acceptance: Acceptance | None = None,
+    *,
+    policy: Policy | None = None,
 ) -> Validation:
     """Runs every rule, and judges the figures of an acceptance; the result holds all checks and the
-    verdict."""
+    verdict.
+
+    Args:
+        facts: Of the node.
+        requirements: What it must have.
+        burn_in: What a burn-in saw.
+        acceptance: What the rounds of an acceptance measured.
+        policy: What *keep* asks for; ``None``: the default, where there is an acceptance.
+    """
     facts = _with_cuda_indices(facts)
     if acceptance is not None:
-        figures = judge(acceptance.run, acceptance.baseline, power_limits(facts))
+        policy = policy or Policy()
+        figures = judge(acceptance.run, acceptance.baseline, power_limits(facts), policy)
         acceptance = acceptance.model_copy(update={"figures": figures})
     checks = [
         rule(facts)
@@ -54,20 +67,45 @@ def validate_facts(
     if burn_in is not None:
         checks += burn_in_checks(burn_in, facts)
     if acceptance is not None:
-        checks += speed_checks(acceptance)
+        checks += speed_checks(acceptance, policy or Policy())
     checks += required_checks(facts, requirements)
     order = list(dict.fromkeys(check.group for check in checks))
     checks.sort(key=lambda check: order.index(check.group))
     fit = all(check.status is not Status.FAIL for check in checks)
+    parts = part_verdicts(facts, checks, burn_in, acceptance, policy or Policy())
+    disposition, verdict = answer(verdict_of(facts, checks), parts, policy, fit=fit)
     return Validation(
         fit=fit,
-        verdict=verdict_of(facts, checks),
+        disposition=disposition,
+        verdict=verdict,
         checks=tuple(checks),
         facts=facts,
         burn_in=burn_in,
         acceptance=acceptance,
-        parts=part_verdicts(facts, checks, burn_in, acceptance),
+        policy=policy,
+        parts=parts,
         unseen=unseen(facts, burn_in, acceptance),
+    )
+
+
+def judged_alone(acceptance: Acceptance) -> Validation:
+    """What the rounds of an acceptance say where the checks and facts of its node were not kept."""
+    figures = judge(acceptance.run, acceptance.baseline, {}, Policy())
+    acceptance = acceptance.model_copy(update={"figures": figures})
+    facts, policy, checks = NodeFacts(), Policy(), speed_checks(acceptance, Policy())
+    fit = all(check.status is not Status.FAIL for check in checks)
+    parts = part_verdicts(facts, checks, None, acceptance, policy)
+    disposition, verdict = answer("", parts, policy, fit=fit)
+    return Validation(
+        fit=fit,
+        disposition=disposition,
+        verdict=verdict,
+        checks=tuple(checks),
+        facts=facts,
+        acceptance=acceptance,
+        policy=policy,
+        parts=parts,
+        unseen=("the checks of the node", *unseen(facts, None, acceptance)),
     )
 
 
@@ -97,7 +135,7 @@ def _with_cuda_index(gpu: GpuFacts, indices: Mapping[str, int]) -> GpuFacts:
 
 
 def verdict_of(facts: NodeFacts, checks: Sequence[Check]) -> str:
-    """The verdict in a sentence."""
+    """What the checks say, in a sentence."""
     failures = [check.title for check in checks if check.status is Status.FAIL]
     warnings = [check.title for check in checks if check.status is Status.WARN]
     more = ""

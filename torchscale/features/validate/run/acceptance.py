@@ -4,6 +4,8 @@ again, until the figures can be judged or the time is over."""
 from __future__ import annotations
 
 import math
+import shlex
+import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,15 +13,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
-from torchscale.features.validate.acceptance.estimates import MIN_ROUNDS
+from torchscale.errors import UsageError
 from torchscale.features.validate.acceptance.figures import (
     RoundFigure,
     round_conditions,
     round_figures,
     series_of,
 )
-from torchscale.features.validate.acceptance.judge import is_narrow, undisturbed, widest_interval
 from torchscale.features.validate.acceptance.power import predict_power, round_noise
+from torchscale.features.validate.acceptance.rounds import is_narrow, undisturbed, widest_interval
+from torchscale.features.validate.names import ACCEPTANCE
 from torchscale.features.validate.run.acceptance_plan import (
     plan_rounds,
     refuse_other,
@@ -41,21 +44,20 @@ from torchscale.measure.context import PlannedRun, measuring
 from torchscale.measure.launcher import Launcher, Pending, open_launcher
 from torchscale.observer import Observer
 from torchscale.plan.kinds import plan_kind
-from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.ident import file_name
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.node.acceptance import Acceptance, AcceptanceRun, Baseline, Power, Round
+from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.probe import NodeFacts
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.control_groups import cpu_quota
 from torchscale.util.files import atomic_write_model
 from torchscale.util.scratch import scratch_directory
+from torchscale.util.units import format_coarse_seconds
 from torchscale.util.words import plural
 
 BUDGET_SECONDS = 1200.0
-ACCEPTANCE = "acceptance.json"
-"""Beside the records in the folder of an acceptance: a baseline for later ones."""
 _READING_SECONDS = 1.0
 _MAX_ROUNDS = 10_000
 """More than a week has of the shortest rounds."""
@@ -73,6 +75,7 @@ class AcceptanceOptions:
     Attributes:
         budget_seconds: Time for its rounds.
         baseline: An earlier acceptance to hold it against.
+        policy: What *keep* asks for.
         nodes: Nodes that are accepted together.
         sizes: Overrides of what a round measures, by key of the config: for tests and small
             machines.
@@ -80,8 +83,28 @@ class AcceptanceOptions:
 
     budget_seconds: float = BUDGET_SECONDS
     baseline: Baseline | None = None
+    policy: Policy = field(default_factory=Policy)
     nodes: int = 1
     sizes: Mapping[str, object] = field(default_factory=dict)
+
+
+def check_budget(options: AcceptanceOptions, output_dir: Path) -> None:
+    """Refuse a budget that has no room for a round, before anything is measured.
+
+    Raises:
+        UsageError: it has none.
+    """
+    planned = plan_rounds(detect_machine(), output_dir, options.sizes)
+    seconds, source = _expected_seconds(planned, options.baseline)
+    if options.budget_seconds >= seconds:
+        return
+    rounds = options.policy.rounds
+    raise UsageError(
+        f"--budget {format_coarse_seconds(options.budget_seconds)}: a round takes about "
+        f"{format_coarse_seconds(seconds)} ({source}), and keep asks for {rounds} of them",
+        hint=f"give it at least {format_coarse_seconds(rounds * seconds)}: "
+        f"--budget {math.ceil(rounds * seconds)}s",
+    )
 
 
 def measure_acceptance(
@@ -115,9 +138,15 @@ def measure_acceptance(
         folder = RunFolder.create(directory, planned.experiment_file())
         asked = own if stop is None else stop
         rounds = _Rounds(planned, folder, facts, options, asked, observer)
-        acceptance = Acceptance(run=rounds.measure(), baseline=options.baseline, power=rounds.power)
+        acceptance = Acceptance(
+            folder=directory.name,
+            run=rounds.measure(),
+            baseline=options.baseline,
+            power=rounds.power,
+        )
         atomic_write_model(directory / ACCEPTANCE, acceptance)
     observer.note(f"Records and {ACCEPTANCE}, a baseline for later nodes: {directory}")
+    observer.note(f"As a page: torchscale report {shlex.quote(str(directory))}")
     return acceptance
 
 
@@ -141,7 +170,7 @@ class _Rounds:
     def measure(self) -> AcceptanceRun:
         """Rounds until they can be judged, or the time is over."""
         plan = self.planned.plan
-        self._predict(sum(_seconds(cell) for cell in plan.to_run))
+        self._predict(_expected_seconds(self.planned, self.options.baseline)[0])
         self.counters = read_counters(self.facts)
         with open_launcher(
             self.planned.experiment, plan, self.folder, self.stop, lambda _: None
@@ -262,6 +291,7 @@ class _Rounds:
                 nodes=self.options.nodes,
                 baseline_rounds=None if baseline is None else len(undisturbed(baseline.run)),
                 measured=len(self.rounds) if noise else 0,
+                loss=self.options.policy.baseline_loss_percent / 100,
             )
             for budget in (self.options.budget_seconds, *_OTHER_BUDGETS)
         ]
@@ -269,14 +299,21 @@ class _Rounds:
         others = dict(zip(_OTHER_BUDGETS, powers[1:], strict=True))
         for line in power_lines(powers[0], others, has_baseline=baseline is not None):
             self.observer.note(line)
-        if powers[0].rounds < MIN_ROUNDS:
+        least = self.options.policy.rounds
+        if powers[0].rounds < least:
             self.observer.note(
-                f"warning: {self.options.budget_seconds / 60:.1f} min are about "
-                f"{powers[0].rounds} rounds; {MIN_ROUNDS} are needed to judge anything (--budget)"
+                f"warning: {format_coarse_seconds(self.options.budget_seconds)} are about "
+                f"{plural(powers[0].rounds, 'round')}, and keep asks for {least}: about "
+                f"--budget {least * round_seconds:.0f}s"
             )
 
 
-def _seconds(cell: AnyCell) -> float:
-    """About what a launch takes, between the shortest and the longest that is expected."""
-    low, high = plan_kind(cell.kind).expected_seconds(cell)
-    return math.sqrt(low * high)
+def _expected_seconds(planned: PlannedRun, baseline: Baseline | None) -> tuple[float, str]:
+    """About what a round takes before one was measured, and the source: the baseline's rounds, else
+    the shortest time that is expected of each launch, as rounds are short."""
+    if baseline is not None and baseline.run.rounds:
+        seconds = [each.seconds for each in baseline.run.rounds]
+        return statistics.fmean(seconds), "as in the baseline"
+    cells = planned.plan.to_run
+    seconds = [plan_kind(cell.kind).expected_seconds(cell)[0] for cell in cells]
+    return math.fsum(seconds), "estimated: the first round will tell"

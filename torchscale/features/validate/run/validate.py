@@ -8,15 +8,22 @@ from pathlib import Path
 
 from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode
+from torchscale.features.validate.health.answer import exit_code
 from torchscale.features.validate.health.node import validate_facts
 from torchscale.features.validate.health.required import Requirements, lacks_required_device
-from torchscale.features.validate.run.acceptance import AcceptanceOptions, measure_acceptance
+from torchscale.features.validate.names import VALIDATION
+from torchscale.features.validate.run.acceptance import (
+    AcceptanceOptions,
+    check_budget,
+    measure_acceptance,
+)
 from torchscale.features.validate.run.burn_in import run_burn_in
 from torchscale.features.validate.run.probe import check_collective, probe_node
 from torchscale.measure.context import stop_on_signals
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.node.validation import Validation
 from torchscale.store.locations import RESULTS
+from torchscale.util.files import atomic_write_model
 from torchscale.util.units import format_seconds
 
 TIMEOUT_SECONDS = 120.0
@@ -33,15 +40,13 @@ class ValidationOutcome:
 
     @property
     def exit_code(self) -> ExitCode:
-        """130 if the user ended the burn-in or the rounds, 3 without what was required, 1 if a check failed, else
-        0."""
+        """130 if the user ended the burn-in or the rounds, 3 without what was required, else that of
+        the verdict."""
         if was_interrupted(self.validation):
             return ExitCode.INTERRUPTED
         if self.lacks_required:
             return ExitCode.UNABLE
-        if self.validation.fit:
-            return ExitCode.OK
-        return ExitCode.FAILED
+        return exit_code(self.validation)
 
 
 def was_interrupted(validation: Validation) -> bool:
@@ -75,7 +80,10 @@ def validate(
 
     Raises:
         MachineError: the probe gave no facts at all.
+        UsageError: the budget is below a round, or the baseline is of another kind of device.
     """
+    if acceptance is not None:
+        check_budget(acceptance, output_dir)
     with observer.status("Examining this node"):
         facts = probe_node(output_dir)
     with observer.status("Running a collective"):
@@ -101,7 +109,10 @@ def validate(
         requirements_of(require, min_gpus),
         burn_in,
         speeds,
+        policy=None if acceptance is None else acceptance.policy,
     )
+    if speeds is not None:
+        atomic_write_model(output_dir / speeds.folder / VALIDATION, validation)
     return ValidationOutcome(validation, lacks_required_device(validation))
 
 

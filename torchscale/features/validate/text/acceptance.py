@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from torchscale.features.validate.acceptance.judge import NARROW, disturbance
+from torchscale.features.validate.acceptance.rounds import NARROW, disturbance
 from torchscale.schema.node.acceptance import AcceptanceRun, LimitKind, Power, Series
 from torchscale.util.units import format_coarse_seconds, format_percent
 from torchscale.util.words import plural

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from torchscale.features.validate.health.answer import FAULTS, gravity, short_name
 from torchscale.features.validate.health.disposition import NODE
-from torchscale.schema.node.validation import Disposition, PartVerdict, Validation
+from torchscale.schema.node.validation import PartVerdict, Validation
 
 
 def one_line(validation: Validation) -> str:
     """``return GPU 2: replace the GPU (a row of memory could not be remapped); retest node: …``,
-    those to be returned first; the verdict where everything is kept."""
-    parts = [part for part in validation.parts if part.disposition is not Disposition.KEEP]
-    parts.sort(key=lambda part: part.disposition is not Disposition.RETURN)
+    those to be returned first; the verdict where nothing is wrong."""
+    parts = [part for part in validation.parts if part.disposition in FAULTS]
+    parts.sort(key=lambda part: -gravity(part.disposition))
     if not parts:
         return validation.verdict
-    return "; ".join(f"{part.disposition.value} {_short(part)}: {_why(part)}" for part in parts)
-
-
-def _short(part: PartVerdict) -> str:
-    """Without address and UUID, which would be cut off elsewhere."""
-    if part.gpu is None:
-        return part.part
-    return f"GPU {part.gpu}"
+    return "; ".join(f"{part.disposition.value} {short_name(part)}: {_why(part)}" for part in parts)
 
 
 def _why(part: PartVerdict) -> str:

@@ -18,6 +18,7 @@ from tests.features.validate.health.test_disposition import burn, of, validated,
 from tests.features.validate.health.test_kernel_log import message
 from tests.features.validate.health.test_node import node
 from tests.util.test_signing import make_key
+from torchscale.config.choices import ReportFormat
 from torchscale.errors import UsageError
 from torchscale.features.validate.bundle import check_place, verify_bundle, write_bundle
 from torchscale.features.validate.bundle_file import (
@@ -29,8 +30,9 @@ from torchscale.features.validate.bundle_file import (
 )
 from torchscale.features.validate.health.node import validate_facts
 from torchscale.features.validate.health.required import Requirements
+from torchscale.features.validate.report import acceptance_report
 from torchscale.features.validate.terminal import print_bundle
-from torchscale.schema.node.acceptance import Acceptance
+from torchscale.schema.node.acceptance import Acceptance, Conditions
 from torchscale.version import __version__
 
 SLOW = validate_facts(
@@ -114,7 +116,37 @@ def test_a_verdict_that_does_not_follow_is_found_behind_right_digests(
     write_bundle(SICK, tmp_path / "a.zip")
     found = verify_bundle(rewritten(tmp_path / "a.zip", changes))
     assert not found.verified
-    assert found.problems[0].startswith(problem)
+    assert any(each.startswith(problem) for each in found.problems)
+
+
+def test_an_undecided_node_that_is_said_to_be_kept_is_found(tmp_path: Path) -> None:
+    busy = [Conditions(foreign_share=0.4)] * 8
+    run = a_run(eight_gpus(np.random.default_rng(1)), conditions=busy)
+    undecided = validate_facts(of(), Requirements(), None, Acceptance(run=run))
+    write_bundle(undecided, tmp_path / "a.zip")
+    assert verify_bundle(tmp_path / "a.zip").verified
+    parts = [
+        {**part, "disposition": "keep", "action": "", "reasons": []}
+        for part in undecided.model_dump(mode="json")["parts"]
+    ]
+    changes = {"parts": parts, "disposition": "keep", "verdict": "Keep: put it into service."}
+    found = verify_bundle(rewritten(tmp_path / "a.zip", changes))
+    assert "what to do with node does not follow from the facts" in found.problems
+
+
+def test_the_page_of_a_bundle_is_the_report_of_the_folder(tmp_path: Path) -> None:
+    """One builder, two doors."""
+    write_bundle(SLOW, tmp_path / "a.zip")
+    assert SLOW.acceptance is not None
+    (tmp_path / "acceptance.json").write_text(SLOW.acceptance.model_dump_json())
+    (tmp_path / "validation.json").write_text(SLOW.model_dump_json())
+    page = acceptance_report(tmp_path).render(ReportFormat.HTML)
+    in_bundle = read_archive(tmp_path / "a.zip").files["report.html"]
+    title = b"<title>Acceptance of "
+    assert (
+        page.partition(title)[2].partition(b"</h1>")[2]
+        == (in_bundle.partition(title)[2].partition(b"</h1>")[2])
+    )
 
 
 def test_another_version_may_judge_otherwise(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_parts_that_are_not_kept_are_told_one_by_one_and_the_others_in_a_line() 
     assert re.search(
         r"^return +GPU 2 \(c\) +replace the GPU +\[a row\] could not be", text, re.MULTILINE
     )
-    assert "keep: GPU 0, 1, node" in text
+    assert "no fault was found: GPU 0, 1, node" in text
     assert "not looked at: burn-in" in text
 
 

@@ -56,7 +56,7 @@ def validation_document(validation: Validation, hostname: str, created_at: str) 
 def sections_of(validation: Validation) -> Iterator[Section]:
     """Everything below the first screen."""
     policy = validation.policy or Policy()
-    yield Section("What to do", "parts", (parts_table(validation.parts),))
+    yield Section("Verdicts", "parts", (parts_table(validation.parts),))
     yield Section(
         "What keep asks for",
         "asked",
@@ -95,7 +95,7 @@ def _asked_table(validation: Validation, policy: Policy) -> Table:
         )
         for each in asked
     )
-    return Table("What keep asks for", columns, rows)
+    return Table("Asked for, and seen", columns, rows)
 
 
 def parts_table(parts: Sequence[PartVerdict]) -> Table:
@@ -152,7 +152,7 @@ def checks_table(checks: Sequence[Check], *, with_advice: bool = False) -> Table
     rows = tuple(
         (*_check_row(check), *only_if(with_advice, text_value(check.advice))) for check in checks
     )
-    return Table("Checks", columns, rows)
+    return Table("All checks", columns, rows)
 
 
 def _check_row(check: Check) -> tuple[TableValue, ...]:

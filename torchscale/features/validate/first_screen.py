@@ -14,6 +14,7 @@ from torchscale.report.values import Tone, caution_where, shortened
 from torchscale.schema.node.acceptance import Acceptance, AcceptanceRun, FigureStatus
 from torchscale.schema.node.burn_in import BurnIn
 from torchscale.schema.node.check import Check, Status
+from torchscale.schema.node.policy import MIN_ROUNDS
 from torchscale.schema.node.validation import Disposition, Validation
 from torchscale.util.units import format_percent, format_seconds
 from torchscale.util.words import by_count, capped, plural, sentence
@@ -27,10 +28,10 @@ PART_TONES: Mapping[Disposition, Tone] = MappingProxyType(
     }
 )
 _ENDED = {
-    "narrow": f"every figure is known to ±{format_percent(NARROW, 0)} (but the disk's)",
-    "budget": "then the budget was over",
-    "interrupted": "then it was interrupted",
-    "failed": "two rounds in a row failed",
+    "narrow": f"until every figure but the disk's was known to ±{format_percent(NARROW, 0)}",
+    "budget": "until the budget was over",
+    "interrupted": "until it was interrupted",
+    "failed": "until two rounds in a row failed",
 }
 _MOST_NAMED = 4
 
@@ -56,16 +57,14 @@ def validation_overview(validation: Validation) -> Overview:
 
 def _rounds(run: AcceptanceRun, validation: Validation) -> QuestionAnswer:
     used, count = undisturbed(run), len(run.rounds)
-    text = f"undisturbed, of {plural(count, 'round')} in {format_seconds(run.seconds)}"
-    text += f"; {_ENDED[run.ended]}"
+    text = f"in {format_seconds(run.seconds)}, {_ENDED[run.ended]}"
     disturbed = [it for it in range(count) if it not in used]
     if disturbed:
         why = disturbance(run.rounds[disturbed[-1]].conditions)
-        text += f"; in {rounds_named(disturbed, run)} {why}"
+        text += f"; {why} in {rounds_named(disturbed, run)}"
     least = validation.policy.rounds if validation.policy is not None else 0
-    return QuestionAnswer(
-        "Rounds?", str(len(used)), text, caution_where(len(used) < least), "rounds"
-    )
+    said = f"{len(used)} of {count} undisturbed"
+    return QuestionAnswer("Rounds?", said, text, caution_where(len(used) < least), "rounds")
 
 
 def _speeds(acceptance: Acceptance) -> QuestionAnswer:
@@ -75,6 +74,9 @@ def _speeds(acceptance: Acceptance) -> QuestionAnswer:
         sure = [each for each in wrong if each.status is not FigureStatus.UNCLEAR]
         said, tone = ("slow or unsteady", Tone.BAD) if sure else ("may be slow", Tone.CAUTION)
         return QuestionAnswer("Speeds?", said, ", ".join(names), tone, "rounds")
+    if all(each.rounds < MIN_ROUNDS for each in acceptance.figures):
+        text = f"fewer than {MIN_ROUNDS} undisturbed rounds"
+        return QuestionAnswer("Speeds?", "not judged", text, Tone.CAUTION, "rounds")
     within = sum(each.status is FigureStatus.WITHIN for each in acceptance.figures)
     count = len(acceptance.figures)
     if not within:

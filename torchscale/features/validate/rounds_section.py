@@ -125,7 +125,9 @@ def _references(figure: JudgedFigure, rounds: int, factor: float) -> Iterator[Ch
         return
     ends = (0.5, rounds + 0.5)
     kind = REFERENCES[figure.limit.kind]
-    for name, rate in ((kind, figure.limit.reference), ("limit", figure.limit.rate)):
+    # both are drawn alike: the reference is always the upper one
+    names = (f"{kind} (upper line)", "limit (lower line)")
+    for name, rate in zip(names, (figure.limit.reference, figure.limit.rate), strict=True):
         yield ChartSeries(name, ends, (rate / factor,) * 2, reference=True)
 
 

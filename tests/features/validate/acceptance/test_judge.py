@@ -8,6 +8,7 @@ import pytest
 from tests.features.validate.acceptance.runs import a_run, baseline_of, eight_gpus, noisy
 from torchscale.features.validate.acceptance.judge import judge
 from torchscale.features.validate.acceptance.rounds import is_narrow, undisturbed, widest_interval
+from torchscale.features.validate.acceptance.verdict import levels_text
 from torchscale.schema.node.acceptance import (
     AcceptanceRun,
     Cause,
@@ -16,6 +17,7 @@ from torchscale.schema.node.acceptance import (
     JudgedFigure,
     LimitKind,
 )
+from torchscale.schema.node.policy import Policy
 
 QUIET = Conditions(foreign_share=0.01, cpus=8)
 NODE = ("all-reduce", "node")
@@ -146,13 +148,16 @@ def test_other_versions_than_the_baselines_leave_the_cause_open() -> None:
 def test_a_quota_in_the_later_rounds_makes_the_figure_flap_and_is_named() -> None:
     rng = np.random.default_rng(13)
     held = QUIET.model_copy(update={"quota_cpus": 1.7, "held_back_share": 0.14})
-    values = (*noisy(rng, 1e9, 5), *noisy(rng, 0.85e9, 5))
-    found = only(a_run({NODE: values}, conditions=[QUIET] * 5 + [held] * 5))
+    values = (*noisy(rng, 1e9, 5), *noisy(rng, 0.7e9, 5))
+    run = a_run({NODE: values}, conditions=[QUIET] * 5 + [held] * 5)
+    assert judge(run, None, {}, Policy(flap_percent=40))[0].status is FigureStatus.NO_LIMIT
+    found = only(run)
     assert found.status is FigureStatus.FLAPPING
     assert [count for _, count in found.modes] == [5, 5]
     assert found.cause is Cause.SETUP
-    assert (
-        found.because == "the CPU quota held its processes back in the 5 slow rounds, in no other"
+    assert found.because.startswith("its levels are 29.")
+    assert found.because.endswith(
+        "the CPU quota held its processes back in the 5 slow rounds, in no other"
     )
 
 
@@ -163,21 +168,82 @@ def test_what_only_known_conditions_tell_apart_is_found_by_them_alone() -> None:
     held = QUIET.model_copy(update={"quota_cpus": 1.7, "held_back_share": 0.05})
     values = (*noisy(rng, 1e9, 6, 0.045), *noisy(rng, 0.87e9, 8, 0.045))
     unknown = only(a_run({NODE: values}))
-    assert unknown.status is FigureStatus.NO_LIMIT
+    assert unknown.modes == ()
     found = only(a_run({NODE: values}, conditions=[QUIET] * 6 + [held] * 8))
-    assert found.status is FigureStatus.FLAPPING
+    assert [count for _, count in found.modes] == [8, 6]
     assert found.cause is Cause.SETUP
+    assert found.action == "raise the CPU quota of the container or job"
     equal = noisy(rng, 1e9, 14, 0.045)
     same = only(a_run({NODE: equal}, conditions=[QUIET] * 6 + [held] * 8))
-    assert same.status is FigureStatus.NO_LIMIT
+    assert same.modes == ()
 
 
 def test_a_figure_that_flaps_without_a_reason_has_an_unclear_cause() -> None:
     rng = np.random.default_rng(14)
-    values = [rate * (0.8 if it % 2 else 1.0) for it, rate in enumerate(noisy(rng, 1e9, 10))]
+    values = [rate * (0.7 if it % 2 else 1.0) for it, rate in enumerate(noisy(rng, 1e9, 10))]
     found = only(a_run({NODE: values}))
     assert found.status is FigureStatus.FLAPPING
     assert found.cause is Cause.UNCLEAR
+
+
+def two_levels(rng: np.random.Generator, slow: int, fast: int, gap: float) -> tuple[float, ...]:
+    """Rates at 1.9e9 and ``gap`` below it."""
+    return (*noisy(rng, 1.9e9 * (1 - gap), slow, 0.005), *noisy(rng, 1.9e9, fast, 0.005))
+
+
+@pytest.mark.parametrize("figure", ["all-reduce", "disk read"])
+def test_two_levels_that_no_limit_judges_are_a_fact_and_no_fault(figure: str) -> None:
+    found = only(a_run({(figure, "node"): two_levels(np.random.default_rng(21), 12, 8, 0.095)}))
+    assert found.status is FigureStatus.NO_LIMIT
+    assert levels_text(found) == "1.72 GB/s in 12 rounds, 1.90 GB/s in 8"
+
+
+def test_levels_further_apart_than_the_policy_allows_are_a_fault_but_of_a_disk() -> None:
+    rng = np.random.default_rng(22)
+    values = two_levels(rng, 12, 8, 0.3)
+    assert only(a_run({NODE: values})).status is FigureStatus.FLAPPING
+    disk = only(a_run({("disk read", "node"): values}))
+    assert disk.status is FigureStatus.NO_LIMIT
+    assert len(disk.modes) == 2
+
+
+def test_a_lower_level_that_misses_the_baseline_is_a_fault() -> None:
+    """The mean of all rounds does not."""
+    rng = np.random.default_rng(23)
+    baseline = baseline_of(a_run({NODE: noisy(rng, 1.9e9, 20, 0.005)}))
+    found = only(a_run({NODE: two_levels(rng, 6, 14, 0.12)}), baseline=baseline)
+    assert found.status is FigureStatus.FLAPPING
+    assert found.because.startswith("its lower level is 1")
+    assert "below the baseline" in found.because
+
+
+def test_a_baseline_with_the_same_two_levels_is_no_accusation() -> None:
+    rng = np.random.default_rng(24)
+    for slow in (4, 10, 16):
+        baseline = baseline_of(a_run({NODE: two_levels(rng, 10, 10, 0.095)}))
+        found = only(a_run({NODE: two_levels(rng, slow, 20 - slow, 0.095)}), baseline=baseline)
+        assert found.modes
+        assert found.status in (FigureStatus.WITHIN, FigureStatus.UNCLEAR)
+
+
+def test_a_lower_level_that_misses_the_peers_is_a_fault() -> None:
+    rng = np.random.default_rng(25)
+    speeds = eight_gpus(rng, rounds=20)
+    speeds["memory bandwidth", "GPU 3"] = (*noisy(rng, 2.6e12, 5), *noisy(rng, 3e12, 15))
+    found = judge(a_run(speeds), None, {})
+    assert [each.part for each in found if each.status is FigureStatus.FLAPPING] == ["GPU 3"]
+    assert "below the median of its peers" in found[3].because
+
+
+def test_the_loss_that_a_policy_allows_is_the_limit_and_a_disk_may_lose_more() -> None:
+    rng = np.random.default_rng(26)
+    speeds = {key: noisy(rng, 1e9, 10) for key in (NODE, ("disk read", "node"))}
+    baseline = baseline_of(a_run(speeds))
+    run = a_run({key: tuple(0.85 * rate for rate in rates) for key, rates in speeds.items()})
+    strict = judge(run, baseline, {})
+    assert [each.status for each in strict] == [FigureStatus.LOW, FigureStatus.WITHIN]
+    lenient = judge(run, baseline, {}, Policy(baseline_loss_percent=30))
+    assert {each.status for each in lenient} == {FigureStatus.WITHIN}
 
 
 def test_disturbed_rounds_are_left_out() -> None:

@@ -30,7 +30,7 @@ def series(figure: str, rates: tuple[float, ...]) -> Series:
 
 
 def held(figure: str, rates: tuple[float, ...]) -> Held:
-    (found,) = held_against(series(figure, rates), rates, None, tests=1, world_size=8)
+    (found,) = held_against(series(figure, rates), rates, None, tests=1, world_size=8, loss=0.05)
     assert found.limit.kind is LimitKind.DOCUMENTED
     return found
 

@@ -60,7 +60,6 @@ def test_nothing_is_returned_after_a_run_that_was_disturbed() -> None:
     run = a_run(eight_gpus(rng, {5: 0.85}, rounds=9), conditions=conditions)
     found = reasons(run)
     assert {each.disposition for each in found} == {Disposition.RETEST}
-    assert any("other processes had 50 % of the cores' time" in each.because for each in found)
 
 
 def test_four_rounds_return_nothing() -> None:
@@ -155,6 +154,7 @@ def test_a_figure_that_seems_low_is_tested_again() -> None:
     acceptance = judged(a_run({NODE: noisy(rng, 0.85e9, 8, 0.1)}), baseline)
     assert acceptance.figures[0].status is FigureStatus.UNCLEAR
     (found,) = speed_reasons(acceptance)
+    assert found.disposition is Disposition.UNDECIDED
     assert found.because.startswith("all-reduce seems ")
     assert found.action == "measure for longer (--budget)"
     assert check(speed_checks(acceptance, Policy()), "speed_all_reduce").status is Status.WARN
@@ -196,16 +196,24 @@ def test_a_packet_that_is_repeated_now_and_then_is_no_error(replays: int, count:
     assert len(list(speed_reasons(judged(run)))) == count
 
 
-def test_a_run_that_is_disturbed_throughout_fails_with_one_reason() -> None:
+def test_a_run_that_is_disturbed_throughout_accuses_nobody() -> None:
     busy = [Conditions(foreign_share=0.4)] * 6
     acceptance = judged(a_run(eight_gpus(np.random.default_rng(11), rounds=6), conditions=busy))
-    assert check(speed_checks(acceptance, Policy()), "speed_rounds").status is Status.FAIL
+    rounds = check(speed_checks(acceptance, Policy()), "speed_rounds")
+    assert rounds.status is Status.WARN
+    assert "other processes had 40 % of the cores' time in 6 of 6 rounds" in rounds.seen
     figure = check(speed_checks(acceptance, Policy()), "speed_memory_bandwidth")
     assert figure.status is Status.NOT_APPLICABLE
     assert "0 undisturbed rounds" in figure.seen
-    assert [each.because for each in speed_reasons(acceptance)] == [
-        "6 of 6 rounds: other processes had 40 % of the cores' time"
-    ]
+    assert list(speed_reasons(acceptance)) == []
+
+
+def test_enough_undisturbed_rounds_pass_beside_a_disturbed_one() -> None:
+    conditions = [Conditions(foreign_share=0.01)] * 8 + [Conditions(foreign_share=0.5)]
+    run = a_run(eight_gpus(np.random.default_rng(11), rounds=9), conditions=conditions)
+    rounds = check(speed_checks(judged(run), Policy()), "speed_rounds")
+    assert rounds.status is Status.PASS
+    assert rounds.seen.endswith("other processes had 50 % of the cores' time in round 9")
 
 
 def test_a_gpu_that_lowered_its_clocks_is_tested_again_though_its_figures_are_fine() -> None:
@@ -240,11 +248,6 @@ def test_fewer_devices_than_in_the_baseline_are_said() -> None:
 
 def test_two_rounds_are_no_acceptance() -> None:
     acceptance = judged(a_run(eight_gpus(np.random.default_rng(12), rounds=2)))
-    assert check(speed_checks(acceptance, Policy()), "speed_rounds").status is Status.FAIL
-    assert [each.because for each in speed_reasons(acceptance)] == ["2 rounds, 3 are needed"]
-
-
-def test_a_run_without_a_round_fails() -> None:
-    run = a_run({NODE: (1e9,)}).model_copy(update={"rounds": (), "series": ()})
-    found = check(speed_checks(judged(run), Policy()), "speed_rounds")
-    assert found.status is Status.FAIL
+    rounds = check(speed_checks(acceptance, Policy()), "speed_rounds")
+    assert (rounds.status, rounds.expected) == (Status.WARN, "at least 5 undisturbed rounds")
+    assert list(speed_reasons(acceptance)) == []

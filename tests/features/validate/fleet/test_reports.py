@@ -35,6 +35,7 @@ from torchscale.launch.control import StopRequest
 from torchscale.observer import SILENT
 from torchscale.schema.node.acceptance import Acceptance
 from torchscale.schema.node.fleet import FleetValidation, NodeReport
+from torchscale.schema.node.policy import Policy, Subject
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.schema.node.validation import Disposition, Validation
 
@@ -132,7 +133,8 @@ def checked(
     nodes: Nodes, directory: Path, texts: dict[int, str], *, accept: bool = True
 ) -> FleetValidation:
     """What the first node says of nodes that send ``texts``."""
-    options = FleetOptions(acceptance=AcceptanceOptions() if accept else None, output_dir=directory)
+    asked = AcceptanceOptions(policy=Policy(looked_at=(Subject.MEMORY, Subject.TRAINING)))
+    options = FleetOptions(acceptance=asked if accept else None, output_dir=directory)
     steps = FleetSteps(
         nodes.leader, options, StopRequest(), SILENT, directory, conclusion=Conclusion()
     )
@@ -179,7 +181,8 @@ def accused(fleet: FleetValidation) -> set[int]:
 
 def test_four_honest_nodes_are_fit(four: Nodes, tmp_path: Path) -> None:
     fleet = with_a_lie(four, tmp_path, lambda report: None)
-    assert fleet.verdict == "All 4 nodes are fit."
+    assert fleet.verdict == "Keep: put them into service. All 4 nodes are fit."
+    assert fleet.disposition is Disposition.KEEP
     assert accused(fleet) == set()
     assert fleet.speeds is not None
     assert len(fleet.speeds.figures) == 4 * (2 + GPUS)
@@ -266,7 +269,6 @@ def number_without_end(report: Report) -> None:
 
 LIES: dict[str, tuple[Lie, str]] = {
     "no acceptance": (without_acceptance, "it sent nothing of the acceptance"),
-    "no rounds": (nothing_of_anything, "failed acceptance"),
     "the name of another node": (of_run(hostname="n1"), "the figures of another host, n1"),
     "the facts of another node": (of_host("n1"), "the facts of another host, n1"),
     "an earlier day": (every_round(started_at=now(-86400)), "which is not in this check"),
@@ -459,6 +461,13 @@ def test_a_node_that_lies_of_what_was_required_changes_no_exit_code(
 
     fleet = with_a_lie(four, tmp_path, lie)
     assert FleetOutcome(fleet, interrupted=False).exit_code is ExitCode.OK
+
+
+def test_a_node_without_a_round_leaves_the_fleet_undecided(four: Nodes, tmp_path: Path) -> None:
+    fleet = with_a_lie(four, tmp_path, nothing_of_anything)
+    assert fleet.disposition is Disposition.UNDECIDED
+    assert fleet.verdict.startswith("Undecided: node 2 (n2): 0 rounds, keep asks for 5")
+    assert FleetOutcome(fleet, interrupted=False).exit_code is ExitCode.UNDECIDED
 
 
 def test_an_acceptance_that_nobody_asked_for_is_left_out(four: Nodes, tmp_path: Path) -> None:

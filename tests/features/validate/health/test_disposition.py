@@ -15,6 +15,7 @@ from torchscale.features.validate.health.required import Requirements
 from torchscale.schema.launch.telemetry import GpuUse
 from torchscale.schema.node.acceptance import Acceptance, Conditions
 from torchscale.schema.node.burn_in import BurnIn, PartRate, WrongResult
+from torchscale.schema.node.policy import Policy, Subject
 from torchscale.schema.node.probe import (
     DiskFacts,
     DriverFacts,
@@ -24,7 +25,9 @@ from torchscale.schema.node.probe import (
 )
 from torchscale.schema.node.validation import Disposition, PartVerdict, Validation
 
-KEEP, RETEST, RETURN = Disposition
+KEEP, UNDECIDED, RETEST, RETURN = Disposition
+NO_SPEEDS = "speeds: not asked for (--acceptance)"
+MEMORY = Policy(looked_at=(Subject.MEMORY,))
 
 
 def gpus(**changes: Any) -> tuple[Any, ...]:
@@ -81,11 +84,13 @@ def wrong(part: str, number: int, device: str = "cuda:2") -> WrongResult:
     return WrongResult(rank=2, device=device, round=number, part=part, wrong=1)
 
 
-def test_a_healthy_node_is_kept_whole() -> None:
+def test_a_healthy_node_is_not_kept_before_somebody_measured_its_speeds() -> None:
     found = parts(of(), burn())
-    assert {part.disposition for part in found.values()} == {KEEP}
+    assert {part.disposition for part in found.values()} == {UNDECIDED}
     assert set(found) == {0, 1, 2, 3, None}
-    assert validated(of(), burn()).unseen == ()
+    assert found[0].reasons == ("nobody measured its speeds",)
+    assert found[0].action == "measure its speeds (--acceptance)"
+    assert validated(of(), burn()).unseen == (NO_SPEEDS,)
 
 
 @pytest.mark.parametrize(
@@ -109,18 +114,19 @@ def test_what_the_driver_reports_of_one_gpu_is_of_that_gpu_alone(
     assert found[2].action.startswith(action)
     assert found[2].uuid == "GPU-2"
     assert len(found[2].reasons) == 1
-    assert [found[index].disposition for index in (0, 1, 3, None)] == [KEEP] * 4
+    assert [found[index].disposition for index in (0, 1, 3, None)] == [UNDECIDED] * 4
 
 
 @pytest.mark.parametrize(
-    ("code", "disposition"), [(64, RETURN), (79, RETEST), (63, RETEST), (31, KEEP), (45, KEEP)]
+    ("code", "disposition"),
+    [(64, RETURN), (79, RETEST), (63, RETEST), (31, UNDECIDED), (45, UNDECIDED)],
 )
 def test_the_kernels_log_counts_for_the_gpu_that_it_names(
     code: int, disposition: Disposition
 ) -> None:
     found = parts(of(log=(message(code, "0000:1d:00"),)))
     assert found[2].disposition is disposition
-    assert [found[index].disposition for index in (0, 1, 3, None)] == [KEEP] * 4
+    assert [found[index].disposition for index in (0, 1, 3, None)] == [UNDECIDED] * 4
 
 
 def test_a_gpu_that_is_tested_again_is_returned_if_it_comes_back() -> None:
@@ -143,7 +149,7 @@ def test_one_wrong_round_is_no_proof_and_two_are() -> None:
     twice = parts(of(), burn((wrong("memory", 4), wrong("matmul fp32", 9))))
     assert twice[2].disposition is RETURN
     assert "2 rounds" in twice[2].reasons[0]
-    assert twice[0].disposition is twice[None].disposition is KEEP
+    assert twice[0].disposition is twice[None].disposition is UNDECIDED
 
 
 def test_wrong_copies_are_not_blamed_on_the_gpu_alone() -> None:
@@ -171,7 +177,7 @@ def test_new_errors_of_a_gpu_that_is_not_listed_are_the_nodes() -> None:
     """The check fails, so something is not kept."""
     found = validated(of(), burn(uses=(GpuUse(uuid="GPU-9", new_ecc_errors=1),)))
     assert not found.fit
-    assert [part.part for part in found.parts if part.disposition is not KEEP] == ["node"]
+    assert [part.part for part in found.parts if part.disposition is not UNDECIDED] == ["node"]
 
 
 def test_a_rate_that_falls_is_of_its_gpu() -> None:
@@ -181,7 +187,7 @@ def test_a_rate_that_falls_is_of_its_gpu() -> None:
     )
     assert parts(of(), burn(rates=(slower,)))[2].disposition is RETEST
     unsure = slower.model_copy(update={"change_high": 0.01})
-    assert parts(of(), burn(rates=(unsure,)))[2].disposition is KEEP
+    assert parts(of(), burn(rates=(unsure,)))[2].disposition is UNDECIDED
 
 
 def test_gpus_that_do_not_answer_are_named_and_rebooted() -> None:
@@ -190,7 +196,7 @@ def test_gpus_that_do_not_answer_are_named_and_rebooted() -> None:
     lost = facts.driver.model_copy(update={"unreadable": ("GPU at 0000:c1:00.0",)})
     log = KernelLogFacts(messages=(message(79, "0000:c1:00"), message(79, "0000:d1:00")))
     found = validated(facts.model_copy(update={"driver": lost, "kernel": log})).parts
-    others = [part for part in found if part.disposition is not KEEP]
+    others = [part for part in found if part.disposition is not UNDECIDED]
     assert [part.part for part in others] == ["GPU at 0000:c1:00.0", "GPU at 0000:d1:00"]
     assert {part.action.partition(";")[0] for part in others} == {"reboot the node"}
 
@@ -198,7 +204,7 @@ def test_gpus_that_do_not_answer_are_named_and_rebooted() -> None:
 def test_what_fails_of_the_set_up_is_tested_again_and_never_returned() -> None:
     broken = DiskFacts(path="/data", error="Read-only file system")
     found = validated(of().model_copy(update={"disk": broken}))
-    (failing,) = (part for part in found.parts if part.disposition is not KEEP)
+    (failing,) = (part for part in found.parts if part.disposition is not UNDECIDED)
     assert failing.part == "node"
     assert failing.disposition is RETEST
     assert failing.action.endswith("; validate again")
@@ -215,26 +221,29 @@ def test_no_part_is_kept_beside_a_failed_check() -> None:
         of().model_copy(update={"driver": DriverFacts(error="no answer")}),
     ):
         found = validated(facts)
-        assert found.fit or any(part.disposition is not KEEP for part in found.parts)
+        assert found.fit or any(part.disposition is not UNDECIDED for part in found.parts)
 
 
 def test_wrong_results_that_were_not_kept_may_be_of_any_gpu() -> None:
     more = burn((wrong("memory", 1),)).model_copy(update={"wrong_results": 5})
-    assert validated(of(), more).unseen == ("wrong results of the burn-in after the first 1",)
+    first = "wrong results of the burn-in after the first 1"
+    assert validated(of(), more).unseen == (first, NO_SPEEDS)
 
 
 def test_what_was_not_looked_at_is_said() -> None:
     blind = of().model_copy(update={"kernel": KernelLogFacts(error="Operation not permitted")})
     assert [text.partition(" (")[0] for text in validated(blind).unseen] == [
-        "burn-in",
-        "the kernel's log",
+        "burn-in: not asked for",
+        "the kernel's log: not readable",
+        "speeds: not asked for",
     ]
-    assert validated(node(0)).unseen == ("burn-in (--burn-in 10m)",)
+    assert validated(node(0)).unseen == ("burn-in: not asked for (--burn-in 10m)", NO_SPEEDS)
 
 
 def test_a_gpu_far_slower_than_its_peers_is_returned_and_the_node_kept() -> None:
     run = a_run(eight_gpus(np.random.default_rng(1), {2: 0.8}))
-    validation = validate_facts(of(), Requirements(), None, Acceptance(run=run))
+    acceptance = Acceptance(run=run)
+    validation = validate_facts(of(), Requirements(), None, acceptance, policy=MEMORY)
     found = {part.gpu: part for part in validation.parts}
     assert found[2].disposition is RETURN
     assert found[2].action == "replace the GPU"

@@ -22,11 +22,13 @@ from torchscale.schema.node.policy import MIN_ROUNDS, Policy
 from torchscale.schema.node.validation import Disposition
 from torchscale.util.interval_text import format_interval
 from torchscale.util.units import format_byte_rate, format_flops, format_percent, format_rate
+from torchscale.util.words import capped
 
 GROUP = "speeds"
 _TOLERATED_PER_MINUTE = {"PCIe replays": 1.0}
 """Errors that are no fault: a sound link repeats a packet now and then, and loses only its time."""
 _MOST_ROUNDS_NAMED = 4
+_MOST_FIGURES_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def _merged(reasons: Sequence[_FigureReason]) -> Iterator[SpeedReason]:
         key = (each.why, each.action, each.disposition, each.uuid, each.part)
         groups.setdefault(key, []).append(each.what)
     for (why, action, disposition, uuid, part), what in groups.items():
-        because = ", ".join(what)
+        because = ", ".join(capped(what, _MOST_FIGURES_NAMED))
         if why:
             because += f": {why}"
         yield SpeedReason(because, str(action), Disposition(disposition), str(uuid), str(part))

@@ -7,6 +7,7 @@ is slowed. Judged by the code that judges real nodes.
 
     python benchmarks/acceptance_power.py results/acceptance-…/acceptance.json
     python benchmarks/acceptance_power.py --noise 0.01
+    python benchmarks/acceptance_power.py --idle 1000   # idle nodes with two disk levels and drifts
 """
 
 from __future__ import annotations
@@ -19,15 +20,24 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from torchscale.features.validate.acceptance.judge import judge
 from torchscale.features.validate.acceptance.rounds import undisturbed
 from torchscale.features.validate.baseline import read_acceptance
 from torchscale.features.validate.fleet.speeds import judge_speeds
-from torchscale.schema.node.acceptance import AcceptanceRun, Conditions, Round, Series
+from torchscale.schema.node.acceptance import (
+    AcceptanceRun,
+    Baseline,
+    Conditions,
+    FigureStatus,
+    Round,
+    Series,
+)
 
 NODES = (8, 16, 32, 64, 128, 256, 512, 1024)
 LOSSES = (0.05, 0.10, 0.20)
 _EQUAL_FOR_A_SLOWED = 4
 """Fleets without a slow node for each with one: false alarms are rare, and need more of them."""
+_FAULTS = (FigureStatus.LOW, FigureStatus.FLAPPING)
 _QUIET = Conditions(foreign_share=0.0)
 
 
@@ -89,6 +99,55 @@ def a_fleet(
     return runs
 
 
+def an_idle_node(rng: np.random.Generator, rounds: int) -> AcceptanceRun:
+    """A sound node: figures with a slow drift of up to 3 % and 1 % of noise, and a disk with levels
+    10 % apart, each for a while, of which a share that is drawn is the lower one."""
+    drifts = {name: rng.uniform(-0.03, 0.03) for name in ("compute fp32", "all-reduce", "training")}
+    places = np.linspace(-0.5, 0.5, rounds)
+    rates = {name: np.exp(drift * places) for name, drift in drifts.items()}
+    for name in ("disk write", "disk read"):
+        rates[name] = np.where(rng.random(rounds) < rng.random(), 0.9, 1.0)
+    series = tuple(
+        Series(
+            figure=name,
+            part="node",
+            unit="B/s",
+            values=tuple((1e9 * level * np.exp(rng.normal(0, 0.01, rounds))).tolist()),
+        )
+        for name, level in rates.items()
+    )
+    stamp = Round(started_at="2026-01-01T00:00:00+00:00", seconds=1.0, conditions=_QUIET)
+    return AcceptanceRun(
+        hostname="n0",
+        device="cpu",
+        asked={},
+        world_size=2,
+        budget_seconds=1.0,
+        seconds=1.0,
+        ended="budget",
+        rounds=(stamp,) * rounds,
+        series=series,
+    )
+
+
+def count_idle(nodes: int, rounds: int) -> None:
+    """How many idle nodes have a figure that is a fault, without a baseline and against an earlier
+    acceptance of themselves, and in how many two levels are told."""
+    rng = np.random.default_rng(2)
+    faults = {"no baseline": 0, "an earlier acceptance": 0}
+    two_levels = 0
+    for _ in range(nodes):
+        run = an_idle_node(rng, rounds)
+        earlier = Baseline(source="earlier", run=an_idle_node(rng, rounds))
+        for name, baseline in zip(faults, (None, earlier), strict=True):
+            figures = judge(run, baseline, {})
+            faults[name] += any(each.status in _FAULTS for each in figures)
+            two_levels += baseline is None and any(each.modes for each in figures)
+    print(f"simulation; {nodes} idle nodes, {rounds} rounds; {two_levels} have two levels")
+    for name, count in faults.items():
+        print(f"against {name}: {count} fail")
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -103,8 +162,12 @@ def main() -> None:
     parser.add_argument("--spread", type=float, default=0.01, help="between sound nodes")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each fleet size")
     parser.add_argument("--nodes", type=int, nargs="*", default=list(NODES))
+    parser.add_argument("--idle", type=int, default=0, help="so many idle nodes instead of fleets")
     parser.add_argument("--every-round", action="store_true", help="disturbed rounds too")
     options = parser.parse_args()
+    if options.idle:
+        count_idle(options.idle, options.rounds)
+        return
     if options.acceptance is not None:
         noise = residuals(options.acceptance, every_round=options.every_round)
     else:

@@ -7,7 +7,12 @@ in each round one thing of one node is less.
 
     python benchmarks/acceptance_rounds.py --rounds 12 --output rounds.jsonl
     python benchmarks/acceptance_rounds.py --rounds 12 --output rounds.jsonl --only cpu link --minutes 60
+    python benchmarks/acceptance_rounds.py --only equal --equal 10 --budget 180 --output equal.jsonl
+    python benchmarks/acceptance_rounds.py --here 10 --budget 180 --output here.jsonl
     python benchmarks/acceptance_rounds.py --show disk       # what node 0 prints, and no line in a file
+
+``--here`` accepts this machine itself that often, without namespaces and limits (no root needed).
+Each run prints its verdict and the levels of every figure.
 
 A line for each round in ``--output``; the same command goes on behind the last one. Which node it is
 follows from the round's number. Needs root, iproute2, and control groups of version 1. Leave the
@@ -38,6 +43,8 @@ sys.path.insert(0, str(HERE.parent))
 import limited_nodes  # noqa: E402 - beside this file
 
 from tests import network  # noqa: E402 - of this checkout, which the line above makes importable
+from torchscale.features.validate.acceptance.verdict import levels_text  # noqa: E402
+from torchscale.schema.node.acceptance import JudgedFigure  # noqa: E402
 
 NODES = 4
 PORT = 29537
@@ -238,6 +245,61 @@ def _start(
     return node.start(command, node.tenant, directory, env | {"COLUMNS": "140"})
 
 
+def _here(options: argparse.Namespace, lines: list[dict[str, Any]]) -> None:
+    """Acceptances of this machine, behind those that are in the file."""
+    until = time.monotonic() + 60 * options.minutes
+    for number in range(len(lines), options.here):
+        if time.monotonic() > until:
+            return
+        line = _of_this_machine(number, options.budget)
+        lines.append(line)
+        with options.output.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        print(f"{number}: exit code {line['exit_code']}: {line.get('verdict', line.get('error'))}")
+        for text in line.get("levels", ()):
+            print(f"  {text}", flush=True)
+
+
+def _of_this_machine(number: int, budget: float) -> dict[str, Any]:
+    """One acceptance of it, as a line of the file."""
+    with tempfile.TemporaryDirectory(prefix="rounds-here-") as scratch:
+        asked = ["--acceptance", "--budget", f"{budget:g}s", "-o", scratch, "--json"]
+        command = [sys.executable, "-m", "torchscale", "validate", *asked]
+        line: dict[str, Any] = {"fault": "here", "number": number, "budget": budget}
+        line |= {"started_at": round(time.time()), "load_before": round(os.getloadavg()[0], 2)}
+        seconds = budget + END_SECONDS
+        try:
+            done = subprocess.run(  # noqa: PLW1510 - the exit code is the verdict
+                command, cwd=HERE.parent, capture_output=True, text=True, timeout=seconds
+            )
+        except subprocess.TimeoutExpired:
+            return {**line, "exit_code": None, "error": f"no end within {seconds:.0f} s"}
+    line["exit_code"] = done.returncode
+    try:
+        content = json.loads(done.stdout)
+    except json.JSONDecodeError:
+        return {**line, "error": done.stderr[-300:]}
+    run = content["acceptance"]["run"] if content["acceptance"] else {"rounds": (), "series": ()}
+    return {
+        **line,
+        "disposition": content["disposition"],
+        "verdict": content["verdict"],
+        "levels": _levels(content),
+        "foreign": [each["conditions"]["foreign_share"] for each in run["rounds"]],
+        "series": [[each["figure"], each["part"], each["values"]] for each in run["series"]],
+    }
+
+
+def _levels(validation: dict[str, Any] | None) -> list[str]:
+    """``disk read of node: 1.72 GB/s in 12 rounds, 1.90 GB/s in 8``, a line for each figure."""
+    if validation is None or validation["acceptance"] is None:
+        return []
+    found = [JudgedFigure.model_validate(it) for it in validation["acceptance"]["figures"]]
+    return [
+        f"{each.figure} of {each.part} ({each.status.value}): {levels_text(each)}" for each in found
+    ]
+
+
 def _line(case: Case, setting: Setting) -> dict[str, Any]:
     """A round as a line of the file."""
     load, started = os.getloadavg()[0], time.time()
@@ -267,7 +329,13 @@ def _line(case: Case, setting: Setting) -> dict[str, Any]:
         **judged(case, found),
         "named": [asdict(each) for each in found],
         "flapping": _flapping(content),
+        "disposition": content["disposition"],
         "verdict": content["verdict"],
+        "levels": [
+            f"n{node['node_rank']}: {text}"
+            for node in content["nodes"]
+            for text in _levels(node["validation"])
+        ],
         "left_out": content["speeds"]["left_out"],
         "pairs": [each["verdict"] for each in (content["pairwise"], *content["rails"]) if each],
         "rounds": [len(run["rounds"]) if run else 0 for run in runs],
@@ -325,6 +393,7 @@ def main() -> None:
         "--shares", type=int, default=1024, help="weight of the nodes against what else runs"
     )
     parser.add_argument("--output", type=Path, default=Path("acceptance_rounds.jsonl"))
+    parser.add_argument("--here", type=int, default=0, help="acceptances of this machine instead")
     parser.add_argument("--show", choices=FAULTS, help="play one round and print what it prints")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: nothing is left behind
@@ -337,6 +406,12 @@ def main() -> None:
     lines = []
     if options.output.exists():
         lines = [json.loads(line) for line in options.output.read_text().splitlines()]
+    if options.here:
+        with suppress(KeyboardInterrupt):
+            _here(options, lines)
+        said = [str(line.get("disposition", "no result")) for line in lines]
+        print(", ".join(f"{said.count(each)} {each}" for each in dict.fromkeys(said)))
+        return
     with suppress(KeyboardInterrupt):  # the same command goes on behind the last line
         _play_rest(options, setting, lines)
     _table(lines)
@@ -357,7 +432,9 @@ def _play_rest(options: argparse.Namespace, setting: Setting, lines: list[dict[s
             with options.output.open("a") as file:
                 file.write(json.dumps(line) + "\n")
             verdict = line.get("verdict", line.get("error"))
-            print(f"{fault} {number} ({line['place'] or 'none'}): {verdict}", flush=True)
+            print(f"{fault} {number} ({line['place'] or 'none'}): {verdict}")
+            for text in line.get("levels", ()):
+                print(f"  {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -39,12 +39,14 @@ from torchscale.features.compare.inputs import load_source
 from torchscale.features.trace.analyze import analyze_recordings, make_parts
 from torchscale.features.trace.profile import profile_workload
 from torchscale.features.validate.baseline import read_baseline
+from torchscale.features.validate.policy_file import read_policy
 from torchscale.features.validate.run.acceptance import AcceptanceOptions
 from torchscale.features.validate.run.validate import TIMEOUT_SECONDS
 from torchscale.features.validate.run.validate import validate as run_validate
 from torchscale.measure.benchmark import benchmark as run_benchmark
 from torchscale.observer import SILENT, Observer
 from torchscale.run_results import Results, load_results
+from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.validation import Validation
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.run.result_set import ResultSet
@@ -114,6 +116,7 @@ def validate(
     burn_in_seconds: float | None = None,
     acceptance_seconds: float | None = None,
     baseline: str | Path | None = None,
+    policy: str | Path | None = None,
     observer: Observer = SILENT,
 ) -> Validation:
     """Check whether this node is fit: software, GPUs, interconnect, host, disk, and a real
@@ -128,19 +131,23 @@ def validate(
         acceptance_seconds: Time for rounds that measure the speed of every device and link; ``None``
             for none.
         baseline: An earlier acceptance to hold them against: its folder, JSON or bundle.
+        policy: A YAML file that says what *keep* asks for.
         observer: Receives messages.
 
     Returns:
-        Every check with its status and advice; ``fit`` and ``verdict`` sum them up.
+        Every check with its status and advice; ``fit``, ``disposition`` and ``verdict`` sum them up.
 
     Raises:
         MachineError: the probe gave no facts at all.
-        UsageError: the baseline cannot be read, or is of another kind of device.
+        UsageError: the baseline cannot be read, or is of another kind of device; the time has no room
+            for a round.
+        ConfigError: the policy is wrong.
     """
     acceptance = None
     if acceptance_seconds is not None:
         known = None if baseline is None else read_baseline(Path(baseline))
-        acceptance = AcceptanceOptions(acceptance_seconds, known)
+        asked = Policy() if policy is None else read_policy(Path(policy))
+        acceptance = AcceptanceOptions(acceptance_seconds, known, asked)
     outcome = run_validate(
         require=[_choice(Requirement, "require", name) for name in require],
         min_gpus=min_gpus,

@@ -27,11 +27,11 @@ CEILINGS: Mapping[str, int] = {
     "profile": 24_100,
     "compare": 20_100,
     "bisect": 24_350,
-    "validate": 22_500,
+    "validate": 23_800,
     "benchmark": 22_100,
     "measure": 21_900,
     "watch": 22_100,
-    "export": 18_200,
+    "export": 18_300,
     "report": 18_200,
     "history": 17_500,
     "runs": 13_800,
@@ -43,7 +43,7 @@ CEILINGS: Mapping[str, int] = {
     "docs": 4_500,
     "feature trace": 10_300,
     "feature watch": 13_350,
-    "feature validate": 7_000,
+    "feature validate": 7_600,
     "feature compare": 6_000,
     "feature decide": 4_000,
     "feature cluster": 3_800,
@@ -52,8 +52,8 @@ CEILINGS: Mapping[str, int] = {
     "feature machine": 3_800,
     "feature export": 1_300,
     "feature pytest": 500,
-    "core": 34_200,
-    "package": 87_800,
+    "core": 34_300,
+    "package": 88_700,
 }
 """Command, feature, ``core`` or ``package`` → the most code lines: 1 to 5 % above what they are, so
 that an import that brings in another part of the package is noticed. Who needs more says why in

@@ -27,6 +27,8 @@ TESTED_BY: dict[str, str] = {
     "features/validate/health/gpu_reasons.py": "features/validate/health/test_disposition.py",
     "features/validate/health/burn_in_checks.py": "features/validate/health/test_burn_in.py",
     "features/validate/acceptance/checks.py": "features/validate/acceptance/test_verdict.py",
+    "features/validate/first_screen.py": "features/validate/test_document.py",
+    "features/validate/rounds_section.py": "features/validate/test_document.py",
     "features/validate/fleet/pair_regression.py": "features/validate/fleet/test_pairwise.py",
     "features/validate/health/host.py": "features/validate/health/test_node.py",
     "features/validate/health/interconnect.py": "features/validate/health/test_node.py",

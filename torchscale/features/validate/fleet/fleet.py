@@ -7,13 +7,18 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from torchscale.features.cluster.nodes.preflight import MAX_CLOCK_OFFSET_SECONDS
-from torchscale.features.validate.acceptance.limits import NODE
 from torchscale.features.validate.fleet.differences import compare_nodes, node_clock
 from torchscale.features.validate.fleet.pair_judgement import Effect, Judgement
 from torchscale.features.validate.fleet.pair_regression import Pair
 from torchscale.features.validate.fleet.pairwise import judge_pairs
-from torchscale.features.validate.health.answer import FAULTS, gravest
-from torchscale.schema.node.check import Check, Status
+from torchscale.features.validate.fleet.verdicts import (
+    fleet_disposition,
+    has_fault,
+    named,
+    problem,
+    slow_speeds,
+    without_faults,
+)
 from torchscale.schema.node.fleet import (
     FleetNode,
     FleetSpeeds,
@@ -26,9 +31,8 @@ from torchscale.schema.node.fleet import (
 )
 from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.probe import CollectiveFacts
-from torchscale.schema.node.validation import Disposition, Validation
+from torchscale.schema.node.validation import Disposition
 from torchscale.util.units import format_percent
-from torchscale.util.words import capped
 
 
 def judge_pairwise(
@@ -97,7 +101,6 @@ def judge_pairwise(
     return pairwise, judgement.ask_again
 
 
-_MOST_NAMED = 4
 _ACTIONS = {
     1: "check its network card, cable and switch port",
     2: "check the switches and cables between them, and what else uses these",
@@ -121,13 +124,6 @@ def _slowness(ranks: Sequence[int], effects: Sequence[Effect]) -> tuple[Slowness
     )
 
 
-def _named(nodes: Sequence[int], names: Mapping[int, str]) -> str:
-    texts = [f"{rank} ({names[rank]})" for rank in nodes]
-    if len(texts) == 1:
-        return f"node {texts[0]}"
-    return f"link of nodes {texts[0]} and {texts[1]}"
-
-
 def _verdict(ranks: Sequence[int], names: Mapping[int, str], judgement: Judgement) -> str:
     if judgement.status is PairwiseStatus.CANNOT_TELL:
         return f"cannot tell whether a node or a link is slow: {judgement.reason}"
@@ -136,7 +132,7 @@ def _verdict(ranks: Sequence[int], names: Mapping[int, str], judgement: Judgemen
         for effect in (*judgement.nodes, *judgement.links)
         if effect.is_bad or effect.is_suspect
     ]
-    of = {effect: _named([ranks[place] for place in effect.nodes], names) for effect in effects}
+    of = {effect: named([ranks[place] for place in effect.nodes], names) for effect in effects}
     bad = [
         f"{of[effect]} takes {format_percent(effect.share, 0)} more time"
         for effect in effects
@@ -159,13 +155,11 @@ def _failed_pairs(
     if len(dead) == len(ranks):
         dead = []  # nothing works: no node stands out
     texts = [
-        f"{_named([ranks[place]], names)} has no working link to any other node" for place in dead
+        f"{named([ranks[place]], names)} has no working link to any other node" for place in dead
     ]
     for pair, error in sorted(errors.items()):
         if not set(pair) & set(dead):
-            texts.append(
-                f"{_named([ranks[place] for place in pair], names)} does not work: {error}"
-            )
+            texts.append(f"{named([ranks[place] for place in pair], names)} does not work: {error}")
     return "; ".join(texts)
 
 
@@ -194,13 +188,13 @@ def judge_fleet(
         speeds: Of all nodes, where they were measured.
         policy: What *keep* asks for; ``None`` where no acceptance was asked for.
     """
-    unfit = [node for node in nodes if not node.fit or (policy and _has_fault(node))]
+    unfit = [node for node in nodes if not node.fit or (policy and has_fault(node))]
     problems = [
-        f"{_named([node.node_rank], {node.node_rank: node.hostname})}: {_problem(node)}"
+        f"{named([node.node_rank], {node.node_rank: node.hostname})}: {problem(node)}"
         for node in unfit
     ]
     problems += [
-        f"{_named([node.node_rank], {node.node_rank: node.hostname})}: its clock is {node_clock(node)}"
+        f"{named([node.node_rank], {node.node_rank: node.hostname})}: its clock is {node_clock(node)}"
         for node in nodes
         if abs(node.clock_offset_seconds or 0.0) > MAX_CLOCK_OFFSET_SECONDS
     ]
@@ -217,13 +211,13 @@ def judge_fleet(
     if rails:
         pairwise = rails[0]
     differences = compare_nodes(nodes, networks)
-    disposition = _disposition(nodes, speeds, has_problems=bool(problems))
+    disposition = fleet_disposition(nodes, speeds, has_problems=bool(problems))
     verdict = f"All {len(nodes)} nodes are fit."
     if problems:
         said = "Not fit" if policy is None else disposition.value.capitalize()
         verdict = f"{said}: {'; '.join(problems)}."
     elif policy is not None:
-        verdict = _without_faults(nodes, verdict, disposition)
+        verdict = without_faults(nodes, verdict, disposition)
     return FleetValidation(
         fit=not problems,
         disposition=disposition,
@@ -241,60 +235,6 @@ def judge_fleet(
     )
 
 
-def _has_fault(node: FleetNode) -> bool:
-    return node.validation is None or node.validation.disposition in FAULTS
-
-
-def _disposition(
-    nodes: Sequence[FleetNode], speeds: FleetSpeeds | None, *, has_problems: bool
-) -> Disposition:
-    """The gravest of all nodes and of what is slow among them."""
-    found = [node.validation.disposition for node in nodes if node.validation is not None]
-    if speeds is not None:
-        found += [each.disposition for each in speeds.low if each.disposition is not None]
-    if has_problems:
-        found.append(Disposition.RETEST)
-    return gravest(found)
-
-
-def _without_faults(nodes: Sequence[FleetNode], verdict: str, disposition: Disposition) -> str:
-    """``Keep: …``, or which nodes are undecided, each with the reason and the action."""
-    if disposition is Disposition.KEEP:
-        return f"Keep: put them into service. {verdict}"
-    texts = [
-        f"{_named([node.node_rank], {node.node_rank: node.hostname})}: "
-        f"{node.validation.verdict.removeprefix('Undecided: ')}"
-        for node in nodes
-        if node.validation is not None and node.validation.disposition is Disposition.UNDECIDED
-    ]
-    return f"Undecided: {' '.join(capped(texts, _MOST_NAMED, 'And {} more nodes.'))}"
-
-
-def slow_speeds(speeds: FleetSpeeds, names: Mapping[int, str]) -> list[str]:
-    """Nodes and parts with low figures, each with all of its figures, and nodes whose figures are
-    no measurement of theirs."""
-    found: dict[tuple[int, str], list[str]] = {}
-    for each in speeds.low:
-        text = f"{each.figure} {format_percent(each.deficit, 0)}"
-        found.setdefault((each.node_rank, each.part), []).append(text)
-    texts = [
-        f"{part + ' of ' if part != NODE else ''}{_named([rank], names)} is slow: "
-        f"{', '.join(figures)} below the others"
-        for (rank, part), figures in found.items()
-    ]
-    texts += [
-        f"{_named([rank], names)} cannot be judged: {', '.join(figures)} is far above what the "
-        "others reach"
-        for rank, figures in speeds.implausible.items()
-    ]
-    texts += [
-        f"{_named([a], names)} and {_named([b], names)} sent one measurement, which one of them "
-        "has not made"
-        for a, b in speeds.copies
-    ]
-    return texts
-
-
 def rail_name(pairwise: Pairwise) -> str:
     """Which GPUs or network took part, to be appended; empty where the nodes have one network."""
     if pairwise.network:
@@ -310,16 +250,3 @@ def slow_rail_text(slow: SlowRail) -> str:
         f"rail {slow.rail} (GPU {slow.rail} of each node) takes {format_percent(slow.share, 0)} more "
         "time than the other rails between all nodes"
     )
-
-
-def _problem(node: FleetNode) -> str:
-    if node.validation is None:
-        return node.error
-    if node.fit:
-        return node.validation.verdict.rstrip(".")
-    return "failed " + ", ".join(check.title for check in failed_checks(node.validation))
-
-
-def failed_checks(validation: Validation) -> tuple[Check, ...]:
-    """Checks that make the node unfit."""
-    return tuple(check for check in validation.checks if check.status is Status.FAIL)

@@ -3,9 +3,7 @@ again, until the figures can be judged or the time is over."""
 
 from __future__ import annotations
 
-import math
 import shlex
-import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +11,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
-from torchscale.errors import UsageError
 from torchscale.features.validate.acceptance.figures import (
     RoundFigure,
     round_conditions,
@@ -24,6 +21,7 @@ from torchscale.features.validate.acceptance.power import predict_power, round_n
 from torchscale.features.validate.acceptance.rounds import is_narrow, undisturbed, widest_interval
 from torchscale.features.validate.names import ACCEPTANCE
 from torchscale.features.validate.run.acceptance_plan import (
+    expected_seconds,
     plan_rounds,
     refuse_other,
     what_is_asked,
@@ -43,7 +41,6 @@ from torchscale.launch.telemetry import sampling
 from torchscale.measure.context import PlannedRun, measuring
 from torchscale.measure.launcher import Launcher, Pending, open_launcher
 from torchscale.observer import Observer
-from torchscale.plan.kinds import plan_kind
 from torchscale.schema.ident import file_name
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.node.acceptance import Acceptance, AcceptanceRun, Baseline, Power, Round
@@ -86,25 +83,6 @@ class AcceptanceOptions:
     policy: Policy = field(default_factory=Policy)
     nodes: int = 1
     sizes: Mapping[str, object] = field(default_factory=dict)
-
-
-def check_budget(options: AcceptanceOptions, output_dir: Path) -> None:
-    """Refuse a budget that has no room for a round, before anything is measured.
-
-    Raises:
-        UsageError: it has none.
-    """
-    planned = plan_rounds(detect_machine(), output_dir, options.sizes)
-    seconds, source = _expected_seconds(planned, options.baseline)
-    if options.budget_seconds >= seconds:
-        return
-    rounds = options.policy.rounds
-    raise UsageError(
-        f"--budget {format_coarse_seconds(options.budget_seconds)}: a round takes about "
-        f"{format_coarse_seconds(seconds)} ({source}), and keep asks for {rounds} of them",
-        hint=f"give it at least {format_coarse_seconds(rounds * seconds)}: "
-        f"--budget {math.ceil(rounds * seconds)}s",
-    )
 
 
 def measure_acceptance(
@@ -170,7 +148,7 @@ class _Rounds:
     def measure(self) -> AcceptanceRun:
         """Rounds until they can be judged, or the time is over."""
         plan = self.planned.plan
-        self._predict(_expected_seconds(self.planned, self.options.baseline)[0])
+        self._predict(expected_seconds(self.planned, self.options.baseline)[0])
         self.counters = read_counters(self.facts)
         with open_launcher(
             self.planned.experiment, plan, self.folder, self.stop, lambda _: None
@@ -306,14 +284,3 @@ class _Rounds:
                 f"{plural(powers[0].rounds, 'round')}, and keep asks for {least}: about "
                 f"--budget {least * round_seconds:.0f}s"
             )
-
-
-def _expected_seconds(planned: PlannedRun, baseline: Baseline | None) -> tuple[float, str]:
-    """About what a round takes before one was measured, and the source: the baseline's rounds, else
-    the shortest time that is expected of each launch, as rounds are short."""
-    if baseline is not None and baseline.run.rounds:
-        seconds = [each.seconds for each in baseline.run.rounds]
-        return statistics.fmean(seconds), "as in the baseline"
-    cells = planned.plan.to_run
-    seconds = [plan_kind(cell.kind).expected_seconds(cell)[0] for cell in cells]
-    return math.fsum(seconds), "estimated: the first round will tell"

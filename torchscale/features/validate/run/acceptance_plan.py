@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +13,14 @@ from torchscale.config.experiment import Experiment
 from torchscale.errors import UsageError
 from torchscale.measure.context import PlannedRun
 from torchscale.plan.expand import make_plan
+from torchscale.plan.kinds import plan_kind
 from torchscale.schema.cells.collectives import CollectivesCell
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.ident import content_hash
 from torchscale.schema.node.acceptance import Baseline
 from torchscale.schema.node.machine import Machine
+from torchscale.util.units import format_coarse_seconds
 
 _MAX_CPU_RANKS = 8
 """As in a burn-in: cores are no devices that are returned, and eight groups of them show a slow
@@ -146,3 +150,39 @@ def refuse_other(baseline: Baseline | None, planned: PlannedRun) -> None:
             f"sizes than this machine would be ({planned.plan.device})",
             hint="measure a baseline with this version on a node of the same kind",
         )
+
+
+def check_budget(
+    planned: PlannedRun, budget_seconds: float, rounds: int, baseline: Baseline | None
+) -> None:
+    """Refuse a budget that has no room for a round, before anything is measured.
+
+    Args:
+        planned: A round.
+        budget_seconds: Time for all of them.
+        rounds: How many *keep* asks for.
+        baseline: An earlier acceptance, whose rounds took as long.
+
+    Raises:
+        UsageError: it has none.
+    """
+    seconds, source = expected_seconds(planned, baseline)
+    if budget_seconds >= seconds:
+        return
+    raise UsageError(
+        f"--budget {format_coarse_seconds(budget_seconds)}: a round takes about "
+        f"{format_coarse_seconds(seconds)} ({source}), and keep asks for {rounds} of them",
+        hint=f"give it at least {format_coarse_seconds(rounds * seconds)}: "
+        f"--budget {math.ceil(rounds * seconds)}s",
+    )
+
+
+def expected_seconds(planned: PlannedRun, baseline: Baseline | None) -> tuple[float, str]:
+    """About what a round takes before one was measured, and the source: the baseline's rounds, else
+    the shortest time that is expected of each launch, as rounds are short."""
+    if baseline is not None and baseline.run.rounds:
+        seconds = [each.seconds for each in baseline.run.rounds]
+        return statistics.fmean(seconds), "as in the baseline"
+    cells = planned.plan.to_run
+    seconds = [plan_kind(cell.kind).expected_seconds(cell)[0] for cell in cells]
+    return math.fsum(seconds), "estimated: the first round will tell"

@@ -12,13 +12,11 @@ from torchscale.features.validate.health.answer import exit_code
 from torchscale.features.validate.health.node import validate_facts
 from torchscale.features.validate.health.required import Requirements, lacks_required_device
 from torchscale.features.validate.names import VALIDATION
-from torchscale.features.validate.run.acceptance import (
-    AcceptanceOptions,
-    check_budget,
-    measure_acceptance,
-)
+from torchscale.features.validate.run.acceptance import AcceptanceOptions, measure_acceptance
+from torchscale.features.validate.run.acceptance_plan import check_budget, plan_rounds
 from torchscale.features.validate.run.burn_in import run_burn_in
 from torchscale.features.validate.run.probe import check_collective, probe_node
+from torchscale.launch.machine import detect_machine
 from torchscale.measure.context import stop_on_signals
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.node.validation import Validation
@@ -83,7 +81,9 @@ def validate(
         UsageError: the budget is below a round, or the baseline is of another kind of device.
     """
     if acceptance is not None:
-        check_budget(acceptance, output_dir)
+        planned = plan_rounds(detect_machine(), output_dir, acceptance.sizes)
+        rounds = acceptance.policy.rounds
+        check_budget(planned, acceptance.budget_seconds, rounds, acceptance.baseline)
     with observer.status("Examining this node"):
         facts = probe_node(output_dir)
     with observer.status("Running a collective"):

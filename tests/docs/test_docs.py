@@ -17,9 +17,13 @@ from torchscale.cli.main import app
 from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment
 from torchscale.config.messages import dotted_keys
+from torchscale.features.validate.acceptance.asked import policy_text
+from torchscale.features.validate.cli.validate import validate
+from torchscale.features.validate.policy_file import read_policy
 from torchscale.measure.init import config_text
 from torchscale.read.docs import list_pages
 from torchscale.report.text.figures import DEFINED
+from torchscale.schema.node.policy import Policy
 from torchscale.schema.state import State
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -80,10 +84,20 @@ def test_configs_in_the_docs_load(page: Path, tmp_path: Path) -> None:
     for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)):
         path = tmp_path / f"{number}.yaml"
         content = yaml.safe_load(block)
+        if "looked_at" in content:
+            path.write_text(block)
+            assert read_policy(path) == Policy()
+            continue
         path.write_text(
             block if "batch_sizes" in content else block + "\nbatch_sizes: 1\nmodels: gpt2\n"
         )
         load_experiment(path)
+
+
+def test_what_keep_asks_for_is_told_as_it_is() -> None:
+    said = policy_text(Policy())
+    for text in ((ROOT / "docs/validate.md").read_text(), validate.__doc__ or ""):
+        assert said in " ".join(text.split())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -167,9 +167,9 @@ def validate(
     --min-gpus asks for. 4 an acceptance is undecided. 130 the burn-in or the acceptance was
     interrupted.
 
-    Without --policy, keep asks for 5 undisturbed rounds of compute, memory, links, disk and
-    training; no figure more than 5 % below its baseline, or slow among its peers; no two levels of
-    a figure more than 25 % apart.
+    Without --policy, keep asks for 5 undisturbed rounds at least; a look at compute, memory, links,
+    disk and training; no figure more than 5 % below its baseline, or slow among its peers; no two
+    levels of a figure more than 25 % apart.
 
     [bold]Examples[/bold]
 

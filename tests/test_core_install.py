@@ -15,6 +15,7 @@ import pytest
 
 from tests.features.compare.cli.test_compare import measured
 from torchscale.util.extras import EXTRA_OF
+from torchscale.util.installation import install_command
 
 tomllib = (
     pytest.importorskip("tomllib") if sys.version_info >= (3, 11) else pytest.importorskip("tomli")
@@ -161,10 +162,9 @@ def test_reading_and_comparing_needs_no_extra(results: Path) -> None:
 
 
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(results: Path) -> None:
-    report = "needs {}, which is not installed\nhint: pip install 'torchscale-bench[report]'\n"
+    report = "needs {}, which is not installed\nhint: " + install_command("report") + "\n"
     train = (
-        "error: training needs torch, which is not installed\nhint: pip install "
-        "'torchscale-bench[train]'\n"
+        f"error: training needs torch, which is not installed\nhint: {install_command('train')}\n"
     )
     expected = {
         ("report", "before"): "error: the format html " + report.format("jinja2"),

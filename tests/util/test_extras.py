@@ -8,6 +8,7 @@ import pytest
 
 from torchscale.errors import ExitCode, UsageError
 from torchscale.util import extras
+from torchscale.util.installation import install_command
 
 
 def test_what_is_installed_is_not_refused() -> None:
@@ -21,7 +22,7 @@ def test_what_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UsageError) as caught:
         extras.require("weasyprint", "the format pdf")
     assert caught.value.message == "the format pdf needs weasyprint, which is not installed"
-    assert caught.value.hint == "pip install 'torchscale-bench[report]'"
+    assert caught.value.hint == install_command("report")
     assert caught.value.exit_code == ExitCode.USAGE
 
 
@@ -31,7 +32,7 @@ def test_an_import_that_failed_becomes_the_same_error(monkeypatch: pytest.Monkey
         ModuleNotFoundError("No module named 'pandas.core'", name="pandas.core")
     )
     assert error is not None
-    assert error.hint == "pip install 'torchscale-bench[report]'"
+    assert error.hint == install_command("report")
 
 
 @pytest.mark.parametrize("name", ["no_such_module", None, "jinja2.no_such_part"])

@@ -91,10 +91,6 @@ def test_the_repair_installs_ours_from_where_it_came(
     ]
 
 
-def test_an_installation_without_metadata_is_repaired_by_its_name(site: Path) -> None:
-    assert repairs(()) == (f"pip install --force-reinstall --no-deps {DISTRIBUTION}",)
-
-
 def test_the_error_tells_an_overwritten_package_from_a_missing_one(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from types import MappingProxyType
 
 from torchscale.errors import UsageError
-from torchscale.version import DISTRIBUTION
 
 EXTRA_OF: Mapping[str, str] = MappingProxyType(
     {
@@ -58,7 +57,9 @@ def _is_installed(library: str) -> bool:
 
 
 def _missing(library: str, purpose: str) -> UsageError:
+    from torchscale.util.installation import install_command  # noqa: PLC0415 - a library is rarely missing
+
     return UsageError(
         f"{purpose} needs {library}, which is not installed",
-        hint=f"pip install '{DISTRIBUTION}[{EXTRA_OF[library]}]'",
+        hint=install_command(EXTRA_OF[library]),
     )

@@ -7,19 +7,12 @@ it. All other files differ.
 
 from __future__ import annotations
 
-import json
 import shlex
-from importlib.metadata import (
-    Distribution,
-    PackageNotFoundError,
-    distribution,
-    packages_distributions,
-)
+from importlib.metadata import Distribution, distribution, packages_distributions
 from types import ModuleType
-from urllib.parse import unquote, urlsplit
 
 from torchscale.errors import MachineError
-from torchscale.version import DISTRIBUTION
+from torchscale.util.installation import install_source
 
 _PACKAGE = "torchscale"
 
@@ -39,7 +32,7 @@ def repairs(others: tuple[str, ...]) -> tuple[str, ...]:
         others: Names as of :func:`namesakes`.
     """
     removals = (f"pip uninstall {other.partition(' ')[0]}" for other in others)
-    return (*removals, f"pip install --force-reinstall --no-deps {shlex.join(_source())}")
+    return (*removals, f"pip install --force-reinstall --no-deps {shlex.join(install_source())}")
 
 
 def replaced_package(package: ModuleType) -> MachineError:
@@ -54,28 +47,6 @@ def replaced_package(package: ModuleType) -> MachineError:
         owner = others[0] if others else "another project"
         found = f"{package.__file__} belongs to {owner}, whose package has the same name"
     return MachineError(found, hint=" && ".join(repairs(others)))
-
-
-def _source() -> list[str]:
-    """What ``pip install`` takes to install this program again: the checkout, file or commit that
-    it came from (PEP 610), else its name."""
-    try:
-        text = distribution(DISTRIBUTION).read_text("direct_url.json")
-    except PackageNotFoundError:
-        return [DISTRIBUTION]
-    if text is None:
-        return [DISTRIBUTION]
-    origin = json.loads(text)
-    if "vcs_info" in origin:
-        vcs = origin["vcs_info"]
-        return [f"{DISTRIBUTION} @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"]
-    url = urlsplit(origin["url"])
-    if url.scheme != "file":
-        return [f"{DISTRIBUTION} @ {origin['url']}"]
-    editable = origin.get("dir_info", {}).get("editable", False)
-    if editable:
-        return ["-e", unquote(url.path)]
-    return [unquote(url.path)]
 
 
 def _is_ours(installed: Distribution) -> bool:

@@ -29,12 +29,13 @@ class SoftwareFacts(Frozen):
     ROCm, which torch offers under CUDA's names, ``rocm_built`` is its version, ``cuda_built`` is
     ``None``, and ``nccl`` is RCCL's version. ``namesakes`` are installed distributions of others
     that hold a package ``torchscale``, and ``namesake_fixes`` the commands that leave ours alone in
-    its place.
+    its place; ``torch_command`` installs a torch that is missing.
     """
 
     python: Name
     namesakes: tuple[str, ...] | None = None
     namesake_fixes: tuple[str, ...] = ()
+    torch_command: str | None = None
     torch: Name | None = None
     torch_error: str | None = None
     cuda_built: str | None = None

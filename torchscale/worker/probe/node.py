@@ -14,6 +14,7 @@ from pathlib import Path
 
 from torchscale.schema.base import Frozen
 from torchscale.schema.node.probe import PROBE_GROUPS, NodeFacts, SoftwareFacts
+from torchscale.util.installation import install_command
 from torchscale.util.namesake import namesakes, repairs
 from torchscale.worker.probe.gpu import driver_facts
 from torchscale.worker.probe.host import disk_facts, host_facts, nsys_facts
@@ -48,7 +49,11 @@ def software_facts() -> SoftwareFacts:
     ``cuda_error`` where it was built with CUDA and cannot use it."""
     others = namesakes()
     return _torch_facts().model_copy(
-        update={"namesakes": others, "namesake_fixes": repairs(others)}
+        update={
+            "namesakes": others,
+            "namesake_fixes": repairs(others),
+            "torch_command": install_command("train"),
+        }
     )
 
 

@@ -11,6 +11,7 @@ import torch
 
 from torchscale.errors import MachineError
 from torchscale.schema.profiles.nvtx_names import NVTX_PACKAGE
+from torchscale.util.installation import library_command
 
 
 class Nvtx(Protocol):
@@ -96,7 +97,7 @@ class HostNvtx:
             raise MachineError(
                 "nsys records CPU ranks through the package nvtx, which cannot be imported here "
                 f"({error})",
-                hint=f"pip install '{NVTX_PACKAGE}', or use --tool kineto",
+                hint=f"{library_command(NVTX_PACKAGE)}, or use --tool kineto",
             ) from error
         self._nvtx: Any = nvtx
 

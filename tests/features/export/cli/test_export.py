@@ -18,6 +18,7 @@ from torchscale.schema.node.check import Status
 from torchscale.schema.node.probe import NodeFacts
 from torchscale.schema.node.validation import Validation
 from torchscale.store.run_folder import RunFolder
+from torchscale.util.installation import install_command
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_a_missing_library_is_one_line_with_what_to_install(
     done = torchscale(tmp_path, "export", "--to", target.value, str(run_folder), "-o", "place")
     assert (done.returncode, done.stdout) == (3, "")
     assert f"error: --to {target.value} needs {library}, which is not installed" in done.stderr
-    assert f"hint: pip install 'torchscale-bench[{target.value}]'" in done.stderr
+    assert f"hint: {install_command(target.value)}" in done.stderr
     assert not (tmp_path / "place").exists()
 
 

@@ -137,11 +137,14 @@ def test_a_healthy_node_is_fit_and_every_check_passes() -> None:
 
 def test_an_installation_without_torch_is_told_the_extra_that_brings_it() -> None:
     missing = changed(
-        "software", torch=None, torch_error="ModuleNotFoundError: No module named 'torch'"
+        "software",
+        torch=None,
+        torch_error="ModuleNotFoundError: No module named 'torch'",
+        torch_command="pip install '/src[train]'",
     )
     told = check(missing, "torch")
     assert told.status is Status.FAIL
-    assert "pip install 'torchscale-bench[train]'" in told.advice
+    assert told.fixes == ("pip install '/src[train]'",)
 
 
 def test_a_node_without_a_gpu_is_fit_for_the_cpu_unless_cuda_is_required() -> None:

@@ -37,6 +37,7 @@ from torchscale.features.export.formats.store import (
 )
 from torchscale.report.figures.figure import ExportedCell
 from torchscale.schema.state import State
+from torchscale.util.installation import library_command
 from torchscale.util.redaction import redact_text
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def store(run: RunToStore, place: str | None) -> Stored:
     except ModuleNotFoundError as error:  # the driver of a database
         raise MachineError(
             f"the MLflow store {shown} needs {error.name}, which is not installed",
-            hint=f"pip install {error.name}",
+            hint=library_command(str(error.name)),
         ) from error
     except (MlflowException, OSError, sqlite3.Error, *_database_errors()) as error:
         raise OutputError(f"cannot write to the MLflow store {shown}: {one_line(error)}") from error

@@ -15,8 +15,8 @@ from torchscale.errors import MachineError
 from torchscale.report.figures.figure import ExportedCell, ExportedRun
 from torchscale.report.values import only_if
 from torchscale.schema.state import State
+from torchscale.util.installation import install_command
 from torchscale.util.redaction import redact_text
-from torchscale.version import DISTRIBUTION
 
 _LONGEST_REASON = 600
 
@@ -75,7 +75,7 @@ def missing_library(target: str, library: str) -> MachineError:
     """The error of a store whose library is not installed."""
     return MachineError(
         f"--to {target} needs {library}, which is not installed",
-        hint=f"pip install '{DISTRIBUTION}[{target}]'",
+        hint=install_command(target),
     )
 
 

@@ -21,6 +21,7 @@ from torchscale.features.trace.recording.nsys import (
 )
 from torchscale.features.trace.recording.nsys_reports import export, has_report, report_of
 from torchscale.schema.profiles.nvtx_names import CAPTURE, NVTX_PACKAGE
+from torchscale.util.installation import library_command
 from torchscale.util.interpreter import module_command
 from torchscale.util.nsight import importer_problem, installation_of
 from torchscale.util.optional import optional
@@ -86,7 +87,7 @@ def _judge_trial(session: NsysSession, output: Path, finished: Finished, *, for_
         raise MachineError(
             "nsys records CPU ranks through the package nvtx, which this Python cannot use: "
             f"{said}",
-            hint=f"pip install '{NVTX_PACKAGE}'; {NO_RECORDING}",
+            hint=f"{library_command(NVTX_PACKAGE)}; {NO_RECORDING}",
         )
     if not has_report(output):
         detail = ""
@@ -109,7 +110,7 @@ def _judge_trial(session: NsysSession, output: Path, finished: Finished, *, for_
     if for_cpus and not _holds_mark(exported):
         raise MachineError(
             f"{session.nsys.name} records no NVTX range of this Python",
-            hint=f"pip install '{NVTX_PACKAGE}': newer ones need a newer nsys; {NO_RECORDING}",
+            hint=f"{library_command(NVTX_PACKAGE)}: newer ones need a newer nsys; {NO_RECORDING}",
         )
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torchscale.schema.node.probe import GpuFacts
-from torchscale.version import DISTRIBUTION
 
 Fixes = tuple[str, ...]
 
@@ -14,9 +13,9 @@ _TORCH_INDICES = ((13, 0), (12, 9), (12, 8), (12, 6), (12, 4), (11, 8))
 """CUDA versions for which download.pytorch.org has wheels of PyTorch 2.6 or newer, the newest
 first."""
 
-PYTHON = ("python3.12 -m venv venv", f"venv/bin/pip install '{DISTRIBUTION}[all]'")
+PYTHON = ("python3.12 -m venv venv", "venv/bin/pip install '.[all]'  # in a checkout of torchscale")
 TORCH_BROKEN = ("python -c 'import torch'", "pip install --force-reinstall torch")
-TORCH_MISSING = (f"pip install '{DISTRIBUTION}[train]'",)
+TORCH_MISSING = "pip install 'torch>=2.6'"
 TORCH_OLD = ("pip install --upgrade 'torch>=2.6'",)
 PROBE = ("python -m torchscale.worker.probe",)
 DRIVER_UPDATE = (

@@ -87,8 +87,9 @@ def torch_version(software: SoftwareFacts) -> RuleOutcome:
     """PyTorch can be imported, and its version is supported."""
     if software.torch is None:
         if "No module named 'torch'" in (software.torch_error or ""):
-            advice = f"install the extra that brings PyTorch: {fixes.TORCH_MISSING[0]}"
-            return failed("not installed", "2.6 or newer", advice, fixes.TORCH_MISSING)
+            command = software.torch_command or fixes.TORCH_MISSING
+            advice = f"install PyTorch: {command}"
+            return failed("not installed", "2.6 or newer", advice, (command,))
         seen = f"cannot be imported: {software.torch_error}"
         advice = "reinstall torch; see the message for the library at fault"
         return failed(seen, "a working import", advice, fixes.TORCH_BROKEN)

@@ -26,6 +26,7 @@ from torchscale.features.watch.hang.source_loops import outermost_loops
 from torchscale.features.watch.hang.stacks import LineRange
 from torchscale.schema.launch.hang import RankCondition, StackFrame
 from torchscale.util.files import read_bounded
+from torchscale.util.installation import library_command
 from torchscale.util.processes.description import rank_environment
 from torchscale.util.text import agreeing, ranks_label
 
@@ -131,7 +132,7 @@ def _unseen(ranks: Mapping[int, _Rank], evidence: Sequence[RankEvidence]) -> lis
         were = agreeing(unseen, "was", "were")
         notes.append(f"{ranks_label(unseen)} {were} not found on this machine")
     if not has_py_spy():
-        notes.append("py-spy is not installed: stacks are unknown (pip install py-spy)")
+        notes.append(f"py-spy is not installed: stacks are unknown ({library_command('py-spy')})")
     elif not any(rank.frames for rank in evidence):
         notes.append("py-spy could not read the ranks: it needs root or the capability SYS_PTRACE")
     return notes

@@ -66,7 +66,7 @@ reaches them all."""
 _HELPERS = frozenset(
     {"command", "command_table", "help", "main", "options", "other_tools", "output", "parameters"}
 )
-_HELPERS |= {"parsing", "rendering", "shared_options", "sweep_output", "workload"}
+_HELPERS |= {"parsing", "rendering", "shared_options", "start", "sweep_output", "workload"}
 """Modules of ``cli/`` that commands share."""
 _SUBCOMMANDS: Mapping[str, str] = {"baselines": "runs"}
 IN_RANKS: Mapping[str, str] = {

@@ -77,24 +77,24 @@ def _write_text(formatter: Any, text: str) -> None:  # noqa: ANN401
             formatter.write_paragraph()
         in_examples = is_heading or (in_examples and is_code)
         if paragraph.startswith("[cyan]"):
-            formatter.write(f"  {_styled(paragraph)}\n")
+            formatter.write(f"  {styled(paragraph)}\n")
         elif is_code:
             formatter.write(f"{paragraph}\n")
         else:
             text = _MARKUP.sub("", paragraph)  # where lines break, sequences would count as columns
             if is_heading:
-                text = _styled(f"[bold]{text}:[/bold]")
+                text = styled(f"[bold]{text}:[/bold]")
             formatter.write_text(text)
 
 
 def _write_table(formatter: Any, title: str, rows: Iterable[tuple[str, str]]) -> None:  # noqa: ANN401
     """Two columns under a title: names, and what they mean."""
-    styled = [(_styled(f"[cyan]{name}[/cyan]"), _styled(text)) for name, text in rows]
-    if styled:
+    shown = [(styled(f"[cyan]{name}[/cyan]"), styled(text)) for name, text in rows]
+    if shown:
         formatter.write_paragraph()
-        formatter.write(f"{_styled(f'[bold]{title}:[/bold]')}\n")
+        formatter.write(f"{styled(f'[bold]{title}:[/bold]')}\n")
         with formatter.indentation():
-            formatter.write_dl(styled)
+            formatter.write_dl(shown)
 
 
 def panel_of(command: Any) -> str:  # noqa: ANN401
@@ -110,8 +110,9 @@ def summary_of(text: str | None) -> str:
     return (text or "").partition("\n\n")[0]
 
 
-def _styled(text: str) -> str:
-    """Markup as ANSI sequences, or without it where the user wants no colours."""
+def styled(text: str) -> str:
+    """Markup as ANSI sequences, or without it where the user wants no colours. ``typer.echo`` takes
+    them out where the output is no terminal."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return _MARKUP.sub("", text)
     return _MARKUP.sub(lambda match: _RESET if match[1] else _STYLES[match[2]], text)

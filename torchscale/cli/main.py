@@ -21,6 +21,7 @@ from torchscale.cli.command_table import Program
 from torchscale.cli.output import configure_output, note, print_error, replace_unprintable
 from torchscale.cli.parameters import option
 from torchscale.cli.shared_options import QuietOption, VerboseOption, finish_commands
+from torchscale.cli.start import print_start
 from torchscale.errors import (
     ExitCode,
     FileSystemError,
@@ -38,7 +39,7 @@ from torchscale.version import __version__
 app = typer.Typer(
     name="torchscale",
     cls=Program,
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode=None,  # typer would import its own layout of help; see cli/help.py
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -58,6 +59,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def global_options(
+    context: typer.Context,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
     version: Annotated[
@@ -69,6 +71,8 @@ def global_options(
     del version
     gc.enable()  # see torchscale/__main__.py
     configure_output(verbose=verbose, quiet=quiet)
+    if context.invoked_subcommand is None:
+        print_start()
 
 
 finish_commands(app)

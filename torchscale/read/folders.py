@@ -12,7 +12,7 @@ from torchscale.door import Slot
 from torchscale.errors import UsageError
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.base import LAST_MOMENT
-from torchscale.store.locations import RESULTS
+from torchscale.store.locations import RESULTS, WATCH_REPORT
 from torchscale.util.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RUN = "experiment.json"
 """What a run folder is known by."""
-_SUMMARY = "summary.csv"
+SUMMARY = "summary.csv"
 """What changes in a run folder when something was measured."""
 _MAX_NAMED = 6
 """Runs in an error: more than that no one reads."""
@@ -140,6 +140,14 @@ def _holds(folder: Path, markers: Sequence[str]) -> bool:
     return False
 
 
+def other_than_run(folder: Path) -> str | None:
+    """The file by which a folder is known that is no run folder, or whose run is a watched job: how
+    that ended is in its own file."""
+    if (folder / RUN).is_file() and not (folder / WATCH_REPORT).is_file():
+        return None
+    return next((name for name in FOLDERS if (folder / name).is_file()), None)
+
+
 def first_names(names: Sequence[str]) -> str:
     """``a, b, c and 4 more``."""
     more = ""
@@ -181,7 +189,7 @@ def newest_run(directory: Path = RESULTS, observer: Observer = SILENT) -> Path:
 def changed_at(folder: Path) -> float:
     """Seconds since the epoch of the last change, which a file system may say is in any year."""
     stamps: list[float] = []
-    for marker in (RUN, _SUMMARY, *FOLDERS):
+    for marker in (RUN, SUMMARY, *FOLDERS):
         try:
             stamps.append((folder / marker).stat().st_mtime)
         except OSError:

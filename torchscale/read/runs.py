@@ -13,20 +13,17 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.errors import TorchscaleError, UsageError
 from torchscale.observer import SILENT, Observer
-from torchscale.read.folders import FOLDERS, RUN, changed_at, newest_first
+from torchscale.read.folders import FOLDERS, RUN, changed_at, newest_first, other_than_run
+from torchscale.read.run_state import run_state
 from torchscale.report.kinds import report_kind
 from torchscale.report.text.cell_values import format_efficiency, samples_text
 from torchscale.report.text.labels import cell_label
 from torchscale.report.text.profile import stall_line
 from torchscale.results.reader import read_summary
 from torchscale.schema.state import State
-from torchscale.store.cell_files import WATCH_REPORT
 from torchscale.store.locations import RESULTS
 from torchscale.store.lock import is_locked
 from torchscale.util.words import plural
-
-_TO_RUN = (State.WAITING, State.PARTIAL, State.INTERRUPTED)
-"""States of cells that the same command would go on with."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ def _read_entry(folder: Path, measured_at: str) -> RunEntry:
         TorchscaleError: it cannot be read.
         OSError: its file system fails.
     """
-    other = _other_than_run(folder)
+    other = other_than_run(folder)
     if other is not None:
         state, headline = FOLDERS[other](folder)
         return RunEntry(folder.name, folder, measured_at, state, headline=headline)
@@ -121,19 +118,11 @@ def _read_entry(folder: Path, measured_at: str) -> RunEntry:
         folder.name,
         folder,
         measured_at,
-        _state(states, running=is_locked(folder)),
+        run_state(states, running=is_locked(folder)),
         states[State.OK] + states[State.PARTIAL],
         len(cells),
         _headline(summary) or _unreadable(summary),
     )
-
-
-def _other_than_run(folder: Path) -> str | None:
-    """The file by which a folder is known that is no run folder, or whose run is a watched job: how
-    that ended is in its own file."""
-    if (folder / RUN).is_file() and not (folder / WATCH_REPORT).is_file():
-        return None
-    return next((name for name in FOLDERS if (folder / name).is_file()), None)
 
 
 def _unreadable(summary: RunSummary) -> str:
@@ -142,16 +131,6 @@ def _unreadable(summary: RunSummary) -> str:
     if problems:
         return f"{plural(len(problems), 'file')} left out: {problems[0]}"
     return ""
-
-
-def _state(states: Counter[State], *, running: bool) -> str:
-    if running:
-        return "running"
-    if any(states[state] for state in _TO_RUN):
-        return "partial"
-    if set(states) <= {State.OK}:
-        return "done"
-    return "failed"
 
 
 def _headline(summary: RunSummary) -> str:

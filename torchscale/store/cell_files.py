@@ -19,13 +19,12 @@ from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.experiment_file import PlannedCell
 from torchscale.schema.watch.report import WatchReport
 from torchscale.store.json_files import DamagedFileError, UnreadableFileError, read_model
+from torchscale.store.locations import WATCH_REPORT
 from torchscale.util.files import atomic_write_model, fsync_directory
 from torchscale.util.logs import clean_logs
 
 _LAUNCH_NAME = re.compile(r"^launch-(\d{1,6})$")
 _PROFILE_NAME = re.compile(r"^profile-(\d{1,6})$")
-WATCH_REPORT = "watch.json"
-"""What ``watch`` saw of a program."""
 
 
 def read_cell(directory: Path) -> AnyCell:

@@ -16,7 +16,7 @@ from torchscale.features.watch.job.liveness import RUNS, this_run
 from torchscale.features.watch.live_page import JobPage
 from torchscale.read.serve import RunPage
 from torchscale.schema.watch.attempt import JobRuns
-from torchscale.store.cell_files import WATCH_REPORT
+from torchscale.store.locations import WATCH_REPORT
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.files import atomic_write_model
 

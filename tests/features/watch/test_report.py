@@ -14,7 +14,7 @@ from torchscale.errors import UsageError
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.read.report import read_report
 from torchscale.schema.watch.report import WatchReport
-from torchscale.store.cell_files import WATCH_REPORT
+from torchscale.store.locations import WATCH_REPORT
 from torchscale.util.files import atomic_write_model
 
 

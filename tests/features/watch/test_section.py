@@ -15,7 +15,7 @@ from torchscale.report.build import build_document
 from torchscale.report.document import Paragraph
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.table import Table
-from torchscale.store.cell_files import WATCH_REPORT
+from torchscale.store.locations import WATCH_REPORT
 from torchscale.store.run_folder import load_run
 from torchscale.util.files import atomic_write_model
 

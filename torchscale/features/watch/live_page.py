@@ -12,7 +12,7 @@ from torchscale.features.watch.text import headline
 from torchscale.report.document import Document
 from torchscale.report.figures.figure import ExportedRun
 from torchscale.schema.watch.report import JobState, WatchReport
-from torchscale.store.cell_files import WATCH_REPORT
+from torchscale.store.locations import WATCH_REPORT
 
 
 @dataclass(frozen=True)

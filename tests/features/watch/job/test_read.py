@@ -13,7 +13,7 @@ from torchscale.features.watch.job.liveness import RUNS, SILENT_SECONDS, this_ru
 from torchscale.features.watch.job.read import read_watch
 from torchscale.schema.watch.attempt import CommandRun, JobRuns
 from torchscale.schema.watch.report import JobState, WatchReport
-from torchscale.store.cell_files import WATCH_REPORT
+from torchscale.store.locations import WATCH_REPORT
 
 
 def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:

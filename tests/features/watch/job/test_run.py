@@ -23,7 +23,7 @@ from torchscale.features.watch.job.read import read_watch
 from torchscale.features.watch.job.relay import Relay
 from torchscale.features.watch.job.run import Watched, WatchRequest, run_program
 from torchscale.schema.watch.report import JobState, WatchReport
-from torchscale.store.cell_files import WATCH_REPORT
+from torchscale.store.locations import WATCH_REPORT
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ from torchscale.schema.launch.training import TrainingResult
 from torchscale.schema.profiles.finding import FindingKind
 from torchscale.schema.state import State
 from torchscale.schema.watch.report import JobState, WatchReport
-from torchscale.store.cell_files import WATCH_REPORT
+from torchscale.store.locations import WATCH_REPORT
 from torchscale.store.run_folder import RunFolder, load_run
 from torchscale.util.files import atomic_write_model
 

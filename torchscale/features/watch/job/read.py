@@ -12,7 +12,7 @@ from torchscale.features.watch.analysis.goodput import with_price
 from torchscale.features.watch.job.liveness import RUNS, gave_sign, is_followed
 from torchscale.features.watch.job.runs import read_runs
 from torchscale.schema.watch.report import JobState, WatchReport
-from torchscale.store.cell_files import WATCH_REPORT
+from torchscale.store.locations import WATCH_REPORT
 from torchscale.util.files import read_bounded
 
 _MAX_BYTES = 64 << 20

@@ -28,7 +28,7 @@ from torchscale.features.watch.job.runs import Past, begin_run, check_addable, e
 from torchscale.features.watch.job.standing import Standing
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchReport
-from torchscale.store.cell_files import WATCH_REPORT
+from torchscale.store.locations import WATCH_REPORT
 from torchscale.util.files import atomic_write_model, make_directory
 from torchscale.worker.watch import clock
 

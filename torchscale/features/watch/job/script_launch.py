@@ -32,7 +32,7 @@ from torchscale.launch.torchrun import Watch, flatten_logs
 from torchscale.schema.launch.progress import Phase, Progress
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
-from torchscale.store.cell_files import WATCH_REPORT
+from torchscale.store.locations import WATCH_REPORT
 from torchscale.util.files import atomic_write_model, make_directory
 from torchscale.util.processes.subprocesses import ManagedProcess
 from torchscale.util.redaction import redact_arguments

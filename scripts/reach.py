@@ -64,9 +64,10 @@ FOUND_BY_NAME = (".kinds", ".worker.models", ".export.formats")
 """Ends of names of packages whose modules are imported by their names: who imports the package
 reaches them all."""
 _HELPERS = frozenset(
-    {"command", "command_table", "help", "main", "options", "other_tools", "output", "parameters"}
+    {"command", "command_table", "help", "main", "mistakes", "options", "other_tools", "output"}
 )
-_HELPERS |= {"parsing", "rendering", "shared_options", "start", "sweep_output", "workload"}
+_HELPERS |= {"parameters", "parsing", "rendering", "shared_options", "start", "workload"}
+_HELPERS |= {"sweep_output"}
 """Modules of ``cli/`` that commands share."""
 _SUBCOMMANDS: Mapping[str, str] = {"baselines": "runs"}
 IN_RANKS: Mapping[str, str] = {

@@ -90,7 +90,7 @@ def project(tmp_path: Path) -> Project:
 
 def test_a_regression_fails_and_equal_speed_passes(project: Project) -> None:
     project.write(TESTS)
-    written = project.pytest("--torchscale-update-baseline", ACCEPT)
+    written = project.pytest("--torchscale-update-baseline", "tests/test_speed.py", ACCEPT)
     assert written.returncode == 0, written.stdout
     content = json.loads(project.baseline.read_text())
     tests = content["tests"]
@@ -164,12 +164,12 @@ def test_fork():
         os.waitpid(child, 0)
 """
     )
-    assert project.pytest("--torchscale-update-baseline=add", ACCEPT).returncode == 0
+    assert project.pytest("--torchscale-add-to-baseline", "tests", ACCEPT).returncode == 0
     content = json.loads(project.baseline.read_text())
     (first,) = content["tests"]["tests/test_speed.py::test_sum"]
     content["tests"]["tests/test_other.py::test_kept"] = [first]
     project.baseline.write_text(json.dumps(content))
-    assert project.pytest("--torchscale-update-baseline=add", ACCEPT).returncode == 0
+    assert project.pytest("--torchscale-add-to-baseline", ACCEPT).returncode == 0
     tests = json.loads(project.baseline.read_text())["tests"]
     assert tests["tests/test_other.py::test_kept"] == [first]
     assert [len(one["seconds"]) for one in tests["tests/test_speed.py::test_sum"]] == [8, 8]

@@ -4,14 +4,14 @@ command as it was typed."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from torchscale.cli.help import panel_of, summary_of, write_help
+from torchscale.cli.help import argument_usage, panel_of, summary_of, write_help
+from torchscale.cli.mistakes import TYPED, command_names, plain_errors
 from torchscale.cli.other_tools import refuse_foreign_options
 from torchscale.errors import UsageError
 
@@ -29,24 +29,26 @@ ALIASES: Mapping[str, str] = {
 """Other spellings of options, accepted by every command that has the option; help shows the first
 spelling alone."""
 
-_ArgumentError: Any = typer.BadParameter.__bases__[0]
-"""``UsageError`` of click, which moved within typer."""
-_ARGUMENTS, _WORDS, _OVERRIDES = (
-    f"torchscale.{name}" for name in ("arguments", "words", "overrides")
-)
+_WORDS, _OVERRIDES = (f"torchscale.{name}" for name in ("words", "overrides"))
 
 
 class Command(TyperCommand):
     """A command that accepts the :data:`ALIASES` of its options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - its type moved within typer
-        ctx.meta[_ARGUMENTS] = list(args)
-        refuse_foreign_options(" ".join(_names(ctx)), args)
-        with _plain_errors():
+        ctx.meta[TYPED] = list(args)
+        refuse_foreign_options(" ".join(command_names(ctx)), args)
+        with plain_errors():
             return super().parse_args(ctx, _canonical(args, self.get_params(ctx)))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
         write_help(self, ctx, formatter)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401
+        """``[OPTIONS]`` and the arguments."""
+        parameters = self.get_params(ctx)
+        arguments = [one for one in parameters if one.param_type_name == "argument"]
+        return ["[OPTIONS]", *map(argument_usage, arguments)]
 
 
 class PlainGroup(TyperGroup):
@@ -64,9 +66,13 @@ class PlainGroup(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
         write_help(self, ctx, formatter)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        with plain_errors():
+            return super().parse_args(ctx, args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Finds the command as any group does; the error for an unknown one shows no secret."""
-        with _plain_errors():
+        """Finds the command as any group does; the error for an unknown one is ours."""
+        with plain_errors():
             return super().resolve_command(ctx, args)
 
 
@@ -81,17 +87,16 @@ class DefaultCommandGroup(PlainGroup):
     takes_overrides = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        refuse_foreign_options(" ".join(_names(ctx)), args)
+        refuse_foreign_options(" ".join(command_names(ctx)), args)
         params = self.get_params(ctx)
         canonical = _canonical(args, params, self.commands)
         own, words, unknown = split_words(canonical, _value_options(params), self.commands)
-        ctx.meta[_ARGUMENTS], ctx.meta[_WORDS], ctx.meta[_OVERRIDES] = list(args), words, []
+        ctx.meta[TYPED], ctx.meta[_WORDS], ctx.meta[_OVERRIDES] = list(args), words, []
         if self.takes_overrides:
             ctx.meta[_OVERRIDES] = unknown
         else:
             own = [*unknown, *own]
-        with _plain_errors():
-            return super().parse_args(ctx, own)
+        return super().parse_args(ctx, own)
 
 
 class OverridableGroup(DefaultCommandGroup):
@@ -130,7 +135,7 @@ def as_typed(context: typer.Context, option: str) -> str:
     same = [names for parameter in context.command.params if option in (names := parameter.opts)]
     spellings = {option, *(name for names in same for name in names)}
     spellings |= {alias for alias, name in ALIASES.items() if name in spellings}
-    typed = (argument.partition("=")[0] for argument in context.meta.get(_ARGUMENTS, ()))
+    typed = (argument.partition("=")[0] for argument in context.meta.get(TYPED, ()))
     return next((argument for argument in typed if argument in spellings), option)
 
 
@@ -144,7 +149,7 @@ def same_command(context: typer.Context, *, without: Collection[str] = ()) -> st
         if getattr(parameter, "is_flag", 0)
     }
     kept = []
-    remaining = list(context.meta.get(_ARGUMENTS, ()))
+    remaining = list(context.meta.get(TYPED, ()))
     while remaining:
         argument = remaining.pop(0)
         name, equals, _ = argument.partition("=")
@@ -154,18 +159,7 @@ def same_command(context: typer.Context, *, without: Collection[str] = ()) -> st
             remaining = remaining[1:]
     from torchscale.util.redaction import redact_arguments  # noqa: PLC0415 - as below
 
-    return shlex.join(["torchscale", *_names(context), *redact_arguments(kept)])
-
-
-def _names(context: Any) -> list[str]:  # noqa: ANN401 - its type moved within typer
-    """Names of the groups and the command that run, without the program's own, which may have been
-    started by another name."""
-    names: list[str] = []
-    here = context
-    while here.parent is not None:
-        names.insert(0, str(here.info_name))
-        here = here.parent
-    return names
+    return shlex.join(["torchscale", *command_names(context), *redact_arguments(kept)])
 
 
 def split_words(
@@ -232,19 +226,6 @@ def _canonical(
             equals, value = "=", remaining.pop(0)
         changed.append(f"{names.get(name, name)}{equals}{value}")
     return [*changed, *remaining]
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Errors of arguments without the words of the library that found them, and without secrets:
-    they quote what was typed."""
-    try:
-        yield
-    except _ArgumentError as error:
-        from torchscale.util.redaction import redact_text  # noqa: PLC0415 - compiles many patterns
-
-        error.message = redact_text(error.message.removeprefix("Value error, "))
-        raise
 
 
 def _value_options(params: Iterable[Any]) -> dict[str, bool]:

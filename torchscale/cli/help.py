@@ -66,6 +66,15 @@ def write_help(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 
         _write_table(formatter, title, [(name.ljust(width), text) for name, text in rows])
 
 
+def argument_usage(argument: Any) -> str:  # noqa: ANN401
+    """An argument in the line of usage: ``PID`` where it is required, else ``[PID]``. One that says
+    itself how often it comes, as ``A B [C ...]`` and ``PATH…`` do, is left as it is."""
+    text = str(argument.metavar or argument.name)
+    if not argument.required and not text.startswith("["):
+        text = f"[{text}]"
+    return text
+
+
 def _write_text(formatter: Any, text: str) -> None:  # noqa: ANN401
     """Paragraphs of a help text. Lines of code keep their form; examples follow each other without
     empty lines."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from torchscale.pytest_plugin.measure import Measure
-from torchscale.pytest_plugin.session import ACCEPT, BASELINE, UPDATE, MeasuredRun
+from torchscale.pytest_plugin.session import ACCEPT, ADD, BASELINE, UPDATE, MeasuredRun
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,12 +18,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("torchscale", "performance regressions (torchscale)")
     group.addoption(
         UPDATE,
-        nargs="?",
-        const="replace",
-        choices=("replace", "add"),
-        metavar="replace|add",
-        help="Write what is measured into the baseline instead of comparing with it. add keeps "
-        "earlier sessions: the noise between sessions is estimated from them.",
+        action="store_true",
+        help="Write what is measured into the baseline instead of comparing with it.",
+    )
+    group.addoption(
+        ADD,
+        action="store_true",
+        help="The same, and keep the earlier sessions: the noise between sessions is estimated from "
+        "them.",
     )
     group.addoption(
         "--torchscale-baseline", metavar="FILE", help=f"Baseline file. Default: {BASELINE}"

@@ -58,7 +58,7 @@ class Measure:
         if key in self._run.measured:
             pytest.fail(f"{key} is measured twice: give each measurement a name=…", pytrace=False)
         session = self._timed(function, rounds, round_seconds, synchronize)
-        if self._run.update is not None:
+        if self._run.update:
             if session.is_contended and not self._run.accept_contended:
                 session = self._timed(function, rounds, round_seconds, synchronize)
             if session.is_contended and not self._run.accept_contended:
@@ -120,12 +120,12 @@ class Measure:
             path = baselines.path(
                 baseline, kept
             )  # what is wrong with it is said before minutes are spent
-            if self._run.update is None:
+            if not self._run.update:
                 baselines.read(baseline, kept)
             outcome = benchmark(load_experiment(Path(config)), output_dir=place)
             if outcome.interrupted:
                 raise KeyboardInterrupt
-            if self._run.update is not None:
+            if self._run.update:
                 baselines.save(baseline, str(place), baselines=kept, replace=True)
                 self._run.lines.append(
                     f"{self._test}: {config}: written to the baseline {baseline}"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 UPDATE = "--torchscale-update-baseline"
+ADD = "--torchscale-add-to-baseline"
 ACCEPT = "--torchscale-accept-contended"
 BASELINE = "baselines/pytest.json"
 
@@ -24,7 +25,8 @@ class MeasuredRun:
         self.lines: list[str] = []
         self.not_written = ""
         self._pid = os.getpid()
-        self.update: str | None = config.getoption(UPDATE)
+        self._add: bool = config.getoption(ADD)
+        self.update: bool = config.getoption(UPDATE) or self._add
         self.accept_contended: bool = config.getoption(ACCEPT)
         named = (
             config.getoption("--torchscale-baseline")
@@ -36,8 +38,9 @@ class MeasuredRun:
             "torchscale_threshold"
         )
         workers = [getattr(config.option, name, None) for name in ("numprocesses", "tx")]
-        if self.update is not None and any(workers):
-            raise pytest.UsageError(f"{UPDATE} measures in one process: add -n 0")
+        if self.update and any(workers):
+            option = ADD if self._add else UPDATE
+            raise pytest.UsageError(f"{option} measures in one process: add -n 0")
 
     def refuse_neighbours(self) -> None:
         """Skip in one of several workers of pytest-xdist: tests beside it take its cores."""
@@ -95,12 +98,12 @@ class MeasuredRun:
         Raises:
             UsageError: of pytest: the file cannot be written.
         """
-        if self.update is None or not self.measured or os.getpid() != self._pid:
+        if not self.update or not self.measured or os.getpid() != self._pid:
             return
         from torchscale.errors import TorchscaleError  # noqa: PLC0415 - only where something was measured
         from torchscale.pytest_plugin.timing_baseline import update_times  # noqa: PLC0415
 
         try:
-            update_times(self.path, self.measured, add=self.update == "add")
+            update_times(self.path, self.measured, add=self._add)
         except TorchscaleError as error:
             raise pytest.UsageError(error.message) from error

@@ -93,6 +93,40 @@ def test_a_plan_without_a_run(tmp_path: Path) -> None:
     assert plan["device"] == "cpu"
 
 
+@pytest.mark.slow
+def test_a_plan_of_nothing_exits_as_the_run_would(tmp_path: Path) -> None:
+    line = ("benchmark", "--model", "absent_module:build", "--batch-size", "8", "--gpus", "1")
+    run, plan = torchscale(tmp_path, *line), torchscale(tmp_path, *line, "--dry-run")
+    assert (run.returncode, plan.returncode) == (3, 3)
+    assert "1 cell: 0 to run (0 launches), 1 skipped." in plan.stdout
+    reason = "error: this machine can run none of 1 cell; the first: absent_module:build: Module"
+    assert reason in run.stderr
+    assert reason in plan.stderr
+    assert "hint" not in plan.stderr, "the table has the reasons"
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.slow
+def test_a_plan_for_the_folder_of_another_experiment_is_refused_as_the_run_is(
+    tmp_path: Path, run_folder: Path
+) -> None:
+    line = (
+        "benchmark",
+        "--model",
+        "tiny-gpt2",
+        "--batch-size",
+        "8",
+        "--gpus",
+        "1",
+        "-o",
+        run_folder,
+    )
+    words = [*map(str, line), "--training.precision=bf16"]
+    run, plan = torchscale(tmp_path, *words), torchscale(tmp_path, *words, "--dry-run")
+    assert (run.returncode, plan.returncode) == (2, 2)
+    assert plan.stderr.splitlines()[-1] in run.stderr
+
+
 def test_a_plan_for_a_machine_that_is_not_here(tmp_path: Path) -> None:
     said = torchscale(tmp_path, "init", "-o", "h100.yaml", "--hardware", "8xh100").stderr
     line = "benchmark h100.yaml --dry-run --hardware 8xh100"
@@ -214,7 +248,7 @@ def test_nothing_that_can_run_is_the_machines_fault(tmp_path: Path) -> None:
         (("benchmark", "config.yaml", "--training.precision=bf61"), "did you mean 'bf16'?"),
         (("benchmark", "config.yaml", "--dry-rnu"), "did you mean '--dry-run'?"),
         (("report",), "no run is named, and there is none in ./results"),
-        (("report", "--source", "none"), "none is not a directory"),
+        (("report", "--source", "none"), "there is no run 'none'"),
         (("report", "--source", "."), "is not a results directory"),
         (("report", "config.yaml"), "torchscale compare config.yaml OTHER"),
         (("init", "--hardware", "8xh10"), "did you mean '8xh100'?"),

@@ -13,7 +13,14 @@ from tests.cli.program import torchscale
 from tests.factories import failed_record, launch_record, run, trained
 from tests.features.trace.readers.builders import host, kineto, step
 from torchscale.errors import UsageError
-from torchscale.read.folders import find_runs, first_names, newest_run, run_by_name, run_folder
+from torchscale.read.folders import (
+    existing_run,
+    find_runs,
+    first_names,
+    newest_run,
+    run_by_name,
+    run_folder,
+)
 from torchscale.read.runs import list_runs
 from torchscale.report.sections.first_screen.headline import headline
 from torchscale.results.reader import read_summary
@@ -204,3 +211,27 @@ def test_without_a_run_there_is_a_next_step(tmp_path: Path) -> None:
 def test_an_error_names_the_first_and_counts_the_rest() -> None:
     assert first_names(["a", "b"]) == "a, b"
     assert first_names([str(number) for number in range(9)]) == "0, 1, 2, 3, 4, 5 and 3 more"
+
+
+def test_a_run_that_is_not_there_is_told_with_what_is(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(results.parent)
+    (results.parent / "empty").mkdir()
+    expected = {
+        "doen": "there is no run 'doen'; did you mean 'done'?",
+        "results/doen": "there is no run 'results/doen'; did you mean 'results/done'?",
+        "other": "there is no run 'other'",
+        "no/where": "there is no run 'no/where'",
+    }
+    for typed, message in expected.items():
+        for find in (run_folder, existing_run):
+            with pytest.raises(UsageError) as caught:
+                find(Path(typed))
+            assert caught.value.message == message
+    with pytest.raises(UsageError) as caught:
+        existing_run(Path("other"))
+    assert caught.value.hint == "there are: done, begun, broken"
+    told = [torchscale(results.parent, *words.split()) for words in ("runs resluts", "history r")]
+    assert [done.returncode for done in told] == [2, 2]
+    assert "resluts is not a directory; did you mean 'results'?" in told[0].stderr

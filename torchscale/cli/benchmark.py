@@ -204,11 +204,9 @@ def _show_plan(result: DryRun, *, as_json: bool) -> None:
             progress=result.progress,
             estimate=result.estimate,
         )
-    warnings = list(result.notes)
-    if result.problem:
-        warnings.append(result.problem)
-    for text in warnings:
+    for text in result.notes:
         TERMINAL.note(f"warning: {text}")
+    result.refuse()
 
 
 def _note_what_features_say(outcome: BenchmarkOutcome) -> None:

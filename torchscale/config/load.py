@@ -19,6 +19,7 @@ from torchscale.config.secrets import hide_secrets
 from torchscale.config.values import ConfigValue
 from torchscale.config.yaml_reader import ConfigDocument, Data, KeyPath, format_path
 from torchscale.errors import ConfigError
+from torchscale.util.files import similar_path
 from torchscale.util.text import one_line
 
 _AFTER_THE_FILE = 10**9
@@ -121,7 +122,10 @@ def read_config_text(path: pathlib.Path, max_bytes: int = strict_yaml.MAX_BYTES)
         with path.open("rb") as file:
             content = file.read(max_bytes + 1)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+        reason = str(error)
+        if isinstance(error, OSError):
+            near = similar_path(path) if isinstance(error, FileNotFoundError) else ""
+            reason = f"{error.strerror}{near}"
         raise ConfigError(
             one_line(f"{path}: {reason}"), hint="create a config with `torchscale init`"
         ) from error

@@ -11,7 +11,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.door import Slot
-from torchscale.errors import ExitCode, MachineError
+from torchscale.errors import ExitCode
 from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.control import StopRequest
 from torchscale.launch.machine import MachineDetection
@@ -96,12 +96,7 @@ def benchmark(
     )
     planned = plan_run(experiment, observer, detection=detection)
     plan = planned.plan
-    if not plan.to_run:
-        raise MachineError(
-            f"this machine can run none of {plural(len(plan.cells), 'cell')}; the first: "
-            f"{plan.cells[0].skip_reason}",
-            hint="`torchscale benchmark --dry-run` shows the reason of each",
-        )
+    planned.require_cells(hint="`torchscale benchmark --dry-run` shows the reason of each")
     repeats = experiment.benchmark.repeats
     with measuring(directory) as stop:
         folder = RunFolder.create(directory, planned.experiment_file())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchscale.config.experiment import Experiment
-from torchscale.errors import ExitCode
+from torchscale.errors import ExitCode, MachineError
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.machine import MachineDetection, detect_machine
 from torchscale.measure.checks import checked
@@ -27,6 +27,7 @@ from torchscale.store.lock import locked_folder
 from torchscale.util.processes.stop_signals import stop_signals
 from torchscale.util.processes.subprocesses import adopt_orphans
 from torchscale.util.redaction import redact, redact_model
+from torchscale.util.words import plural
 from torchscale.version import __version__
 
 if TYPE_CHECKING:
@@ -48,6 +49,20 @@ class PlannedRun:
     machine: Machine
     plan: Plan
     named: str = ""
+
+    def require_cells(self, hint: str | None = None) -> None:
+        """Check that there is something to run.
+
+        Raises:
+            MachineError: this machine can run none of the cells.
+        """
+        cells = self.plan.cells
+        if not self.plan.to_run:
+            raise MachineError(
+                f"this machine can run none of {plural(len(cells), 'cell')}; the first: "
+                f"{cells[0].skip_reason}",
+                hint=hint,
+            )
 
     @property
     def device_label(self) -> str:

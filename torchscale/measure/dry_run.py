@@ -60,6 +60,18 @@ class DryRun:
     problem: str = ""
     notes: tuple[str, ...] = ()
 
+    def refuse(self) -> None:
+        """Raise what the run itself would be refused with; of a machine that is not here nothing.
+
+        Raises:
+            MachineError: this machine can run none of the cells.
+            StoreError: ``directory`` holds another experiment.
+        """
+        if not self.planned.named:
+            self.planned.require_cells()
+        if self.problem:
+            raise StoreError(self.problem)
+
     @property
     def estimate(self) -> DurationEstimate:
         """About how long the rest takes."""

@@ -85,15 +85,9 @@ def run_folder(source: Path, observer: Observer = SILENT) -> Path:
     the observer is told which.
 
     Raises:
-        UsageError: the directory holds several runs, or there is none of a similar name.
+        UsageError: the directory holds several runs, or there is no such path.
     """
-    path = run_by_name(source)
-    if not path.exists() and len(source.parts) == 1:
-        near = did_you_mean(source.name, [run.name for run in find_runs()])
-        if near:
-            raise UsageError(
-                f"there is no run {source.name!r}{near}", hint="`torchscale runs` lists them"
-            )
+    path = existing_run(source)
     if not path.is_dir() or _is_run(path):
         return path
     held = find_runs(path)
@@ -105,6 +99,38 @@ def run_folder(source: Path, observer: Observer = SILENT) -> Path:
     if held:
         return held[0]
     return path
+
+
+def existing_run(source: Path) -> Path:
+    """As :func:`run_by_name`.
+
+    Raises:
+        UsageError: there is no such path; the run of a similar name is suggested.
+    """
+    path = run_by_name(source)
+    if not path.exists():
+        raise no_such_run(source)
+    return path
+
+
+def no_such_run(source: Path, others: Sequence[str] = ()) -> UsageError:
+    """The error of a run that is not there, with the one of a similar name.
+
+    Args:
+        source: The path or name, as typed.
+        others: Further names that may be meant.
+    """
+    is_name = len(source.parts) == 1
+    places = (RESULTS, Path()) if is_name else (source.parent,)
+    runs = [run for place in places for run in newest_first(place, (RUN, *FOLDERS))]
+    names = [*(run.name if is_name else str(run) for run in runs), *others]
+    near = did_you_mean(str(source), names)
+    hint = "measure one: torchscale benchmark"
+    if near:
+        hint = "`torchscale runs` lists them"
+    elif names:
+        hint = f"there are: {first_names(names)}"
+    return UsageError(f"there is no run {str(source)!r}{near}", hint=hint)
 
 
 def _is_run(directory: Path) -> bool:

@@ -23,6 +23,7 @@ from torchscale.results.reader import read_summary
 from torchscale.schema.state import State
 from torchscale.store.locations import RESULTS
 from torchscale.store.lock import is_locked
+from torchscale.util.files import similar_path
 from torchscale.util.words import plural
 
 
@@ -70,7 +71,8 @@ def list_runs(directory: Path | None = None, observer: Observer = SILENT) -> lis
     directory = directory or RESULTS
     if not directory.is_dir():
         raise UsageError(
-            f"{directory} is not a directory", hint="measure something first: torchscale benchmark"
+            f"{directory} is not a directory{similar_path(directory)}",
+            hint="measure something first: torchscale benchmark",
         )
     with observer.status(f"Reading the runs in {directory}"):
         folders = newest_first(directory, (RUN, *FOLDERS))

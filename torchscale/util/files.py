@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import shutil
 import stat
@@ -16,10 +17,13 @@ from typing import TYPE_CHECKING
 from torchscale.errors import OutputError
 from torchscale.util.redaction import redact_model
 from torchscale.util.text import escape_json
+from torchscale.util.words import did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+_MAX_COMPARED = 1000
+"""Names beside a missing path that are compared with its own: more would take a moment."""
 _LARGEST_INDENTED = 1 << 20
 """Characters of a JSON file up to which it is written for people too. A record of a thousand ranks
 has seven times as many, and a third of them would be indentation, which every reader has to
@@ -181,6 +185,15 @@ def fsync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def similar_path(path: Path) -> str:
+    """``; did you mean 'results'?`` of what is beside a path that is not there, or nothing."""
+    try:
+        names = [entry.name for entry in itertools.islice(path.parent.iterdir(), _MAX_COMPARED)]
+    except OSError:
+        return ""
+    return did_you_mean(path.name, names)
 
 
 def read_bounded(path: Path, limit: int, *, within: Path | None = None) -> bytes:

@@ -11,8 +11,13 @@ from pydantic_core import from_json
 from torchscale.analysis.summary.result_set import result_set, single_result
 from torchscale.analysis.summary.scripts import differing_arguments
 from torchscale.errors import StoreError, UsageError
-from torchscale.features.compare.baseline_files import BASELINES, find_baseline, read_baseline
-from torchscale.read.folders import run_by_name
+from torchscale.features.compare.baseline_files import (
+    BASELINES,
+    find_baseline,
+    list_baselines,
+    read_baseline,
+)
+from torchscale.read.folders import no_such_run, run_by_name
 from torchscale.results.reader import read_summary
 from torchscale.schema.cells.kinds import AnyCell, as_kind
 from torchscale.schema.cells.training import TrainingCell
@@ -109,11 +114,7 @@ def load_source(text: str, baselines: Path = BASELINES) -> ResultSet:
     baseline = find_baseline(text, baselines)
     if baseline is not None:
         return read_baseline(baseline)
-    raise UsageError(
-        f"{text} is no results directory, no file and no baseline in {baselines}",
-        hint="name a directory that `torchscale benchmark` wrote, or see `torchscale runs "
-        "baselines`",
-    )
+    raise no_such_run(path, [file.stem for file in list_baselines(baselines)])
 
 
 def _load_file(path: Path) -> ResultSet:

@@ -186,7 +186,9 @@ def test_several_sides_with_a_price_each(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("a",), "one run to compare (a); expected two or more runs, or a directory of runs"),
-        (("a", "nowhere"), "no results directory, no file and no baseline"),
+        (("a", "nowhere"), "there is no run 'nowhere'"),
+        (("a", "./b/a"), "there is no run 'b/a'"),
+        (("a", "aa"), "there is no run 'aa'; did you mean 'a'?"),
         (("a", "a", "--threshold", "banana"), "expected a share"),
         (("a", "a", "--cost", "-1"), "expected a price above 0"),
         (("a", "a", "--cost", "1", "2", "3"), "3 prices for 2 sides"),

@@ -77,7 +77,7 @@ def test_a_report_with_a_chart_is_written(table: Path) -> None:
         (["--table", "points.csv"], "no count of GPUs"),
         (["--gpus", "many", "--table", "points.csv"], "expected a whole number"),
         (["--gpus", "32", "--table", "none.csv"], "cannot read none.csv"),
-        (["--gpus", "32", "--source", "nowhere"], "nowhere is not a directory"),
+        (["--gpus", "32", "--source", "nowhere"], "there is no run 'nowhere'"),
         (["--gpus", "32", "--table", "points.csv", "--link", "x"], "unknown link"),
     ],
 )

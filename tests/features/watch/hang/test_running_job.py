@@ -176,6 +176,24 @@ def test_the_ranks_below_a_launcher() -> None:
     assert not any("other machines" in note for note in notes), "all of its ranks are here"
 
 
+def test_two_jobs_below_a_process_are_told_apart() -> None:
+    variables = [
+        f"RANK={rank} LOCAL_RANK={rank} WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+        f"MASTER_PORT={port}"
+        for port in (29500, 29501)
+        for rank in (0, 1)
+    ]
+    with children(*variables) as shell:
+        below = [child.pid for child in psutil.Process(shell.pid).children()]
+        with pytest.raises(UsageError, match=f"process {shell.pid} has 2 jobs below it") as caught:
+            inspect_job(shell.pid)
+        of_second, _ = inspect_job(below[3])
+    assert caught.value.hint == (
+        f"name a rank of one: torchscale autopsy {below[0]}, torchscale autopsy {below[2]}"
+    )
+    assert [(found.rank, found.pid) for found in of_second] == [(0, below[2]), (1, below[3])]
+
+
 def test_a_stopped_rank_is_named() -> None:
     with job(2, world_size=2, local=2) as (shell, children):
         children[1].suspend()

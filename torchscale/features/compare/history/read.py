@@ -16,6 +16,7 @@ from torchscale.features.compare.history.file import HistoryFile
 from torchscale.features.compare.history.records import HistoryContent
 from torchscale.features.compare.history.trends import Trend, metrics_of, trends
 from torchscale.features.compare.inputs import load_source
+from torchscale.util.files import similar_path
 
 _MAX_DEPTH = 6
 """Levels of directories below the one that is named: results/<team>/<machine>/<year>/<month>/<run>
@@ -50,7 +51,7 @@ def run_folders(directory: Path) -> list[Path]:
     """
     if not directory.is_dir():
         raise UsageError(
-            f"{directory} is not a directory",
+            f"{directory} is not a directory{similar_path(directory)}",
             hint="name a directory with run folders that torchscale benchmark wrote",
         )
     found: list[Path] = []

@@ -258,9 +258,9 @@ def _show_job(words: list[str], cost: float | None, *, as_json: bool) -> WatchRe
         )
     from torchscale.features.watch.job.read import read_watch  # noqa: PLC0415
     from torchscale.features.watch.terminal import print_watch  # noqa: PLC0415
-    from torchscale.read.folders import run_by_name  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.read.folders import existing_run  # noqa: PLC0415 - `--help` does not need it
 
-    report = read_watch(run_by_name(Path(words[0])), cost)
+    report = read_watch(existing_run(Path(words[0])), cost)
     if as_json:
         print_json(report.model_dump_json(indent=1))
     else:

@@ -31,6 +31,7 @@ from torchscale.util.processes.description import rank_environment
 from torchscale.util.text import agreeing, ranks_label
 
 _MAX_RANKS = 1024
+_MAX_NAMED_JOBS = 4
 _BUSY_SHARE = 0.5
 _DUMP_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """Where torch's watchdog dumps the flight recorder when a collective times out; the rank is
@@ -62,10 +63,10 @@ def inspect_job(pid: int) -> tuple[list[RankEvidence], tuple[str, ...]]:
     """The ranks below ``pid``, or beside it if it is one, and what else is known, a line each.
 
     Raises:
-        UsageError: there is no such process, or it has no ranks.
+        UsageError: there is no such process, or it has no ranks, or those of several jobs.
     """
     try:
-        ranks = _ranks(psutil.Process(pid))
+        ranks = _only_job(pid, _ranks(psutil.Process(pid)))
     except psutil.NoSuchProcess as error:
         raise UsageError(
             f"no process {pid}", hint="pass the PID of torchrun or of one of its ranks"
@@ -106,6 +107,30 @@ def inspect_job(pid: int) -> tuple[list[RankEvidence], tuple[str, ...]]:
     return evidence, (*notes, *nccl_notes(found.process.pid for found in ranks.values()))
 
 
+def _only_job(pid: int, found: Sequence[tuple[int, _Rank]]) -> dict[int, _Rank]:
+    """Rank → process of the one job among them, or of the job that ``pid`` is a rank of. Of a rank
+    the process nearest to torchrun counts: its own children inherit its environment.
+
+    Raises:
+        UsageError: there are several jobs.
+    """
+    jobs: dict[tuple[int, str], dict[int, _Rank]] = {}
+    for number, rank in found:
+        job = jobs.setdefault((rank.world_size, rank.meets_at), {})
+        if len(job) < _MAX_RANKS:
+            job.setdefault(number, rank)
+    own = [job for job in jobs.values() if any(one.process.pid == pid for one in job.values())]
+    chosen = own or list(jobs.values())
+    if len(chosen) > 1:
+        first = [job[min(job)].process.pid for job in chosen]
+        raise UsageError(
+            f"process {pid} has {len(chosen)} jobs below it",
+            hint="name a rank of one: "
+            + ", ".join(f"torchscale autopsy {rank}" for rank in first[:_MAX_NAMED_JOBS]),
+        )
+    return dict(chosen[0]) if chosen else {}
+
+
 def _states(evidence: Sequence[RankEvidence], shares: Mapping[int, float]) -> list[str]:
     """Whether each rank computes, or how to continue it."""
     notes = []
@@ -138,21 +163,17 @@ def _unseen(ranks: Mapping[int, _Rank], evidence: Sequence[RankEvidence]) -> lis
     return notes
 
 
-def _ranks(process: psutil.Process) -> dict[int, _Rank]:
-    """Rank → process: for every rank the process nearest to torchrun; its own children inherit its
-    environment.
+def _ranks(process: psutil.Process) -> list[tuple[int, _Rank]]:
+    """The ranks below the launcher of ``process``, each with its number; parents come before their
+    children.
 
     Raises:
         psutil.Error: ``process`` cannot be read.
     """
     while (parent := process.parent()) is not None and _rank(process) is not None:
         process = parent
-    found: dict[int, _Rank] = {}
-    for child in process.children(recursive=True):  # parents come before their children
-        known = _rank(child)
-        if known is not None and len(found) < _MAX_RANKS:
-            found.setdefault(known[0], known[1])
-    return found
+    known = map(_rank, process.children(recursive=True))
+    return [rank for rank in known if rank is not None]
 
 
 def _rank(process: psutil.Process) -> tuple[int, _Rank] | None:

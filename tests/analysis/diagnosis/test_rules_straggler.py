@@ -13,7 +13,7 @@ from tests.analysis.diagnosis.test_diagnose import BATCHES, found, quiet, slow, 
 from torchscale.analysis.diagnosis.rules_straggler import _blame_beside_experts
 from torchscale.analysis.diagnosis.signals import ExpertLoad, Pauses, SignalOrigin, Signals, Windows
 from torchscale.analysis.diagnosis.undisturbed import _least_shift
-from torchscale.schema.profiles.finding import Finding, FindingKind
+from torchscale.schema.profiles.finding import Confidence, Finding, FindingKind
 
 STEPS, WINDOWS, RUNS = 120, 40, 25
 COMPUTE, COMMUNICATION = 0.0265, 0.010
@@ -286,6 +286,7 @@ def test_a_recording_of_less_than_ten_seconds_is_to_be_repeated(
     finding = straggler_of(slow(1, 0.02, origin=origin, steps=steps))
     assert finding is not None
     assert ("; record again first: 9.90 s cannot tell" in finding.advice) is again
+    assert finding.confidence is (Confidence.MEDIUM if again else Confidence.HIGH)
 
 
 @pytest.mark.parametrize("origin", [SignalOrigin.JOB, SignalOrigin.TRACE])

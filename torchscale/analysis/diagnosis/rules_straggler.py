@@ -113,12 +113,13 @@ def straggler(
     else:
         summary, excess_evidence = _by_own_time(signals, late, slowest.mine, slowest.others)
         summary += slow_rank.where(signals) or late.longer(signals, slowest.others)
+    again = _record_again(signals)
     return Finding(
         kind=FindingKind.STRAGGLER,
         rank=rank,
         cost_percent=percent(cost, signals),
         cost_seconds=cost,
-        confidence=Confidence.HIGH,
+        confidence=Confidence.MEDIUM if again else Confidence.HIGH,
         summary=summary,
         evidence=(
             excess_evidence,
@@ -126,7 +127,7 @@ def straggler(
             *unsynchronized_evidence(signals, unsynchronized),
             *_host_evidence(signals, row, mean),
         ),
-        advice=slow_rank.advice(signals, "the others'") + _record_again(signals),
+        advice=slow_rank.advice(signals, "the others'") + again,
     )
 
 

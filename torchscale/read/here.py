@@ -81,7 +81,9 @@ def look_around(nvml: Any = None) -> Here:  # noqa: ANN401 - a module without ty
 def _gpu_names(nvml: Any) -> list[str]:  # noqa: ANN401 - as above
     """The names of the driver's GPUs, without those that have stopped to answer."""
     if nvml is None:
-        import pynvml as nvml  # noqa: PLC0415 - in the thread that has the time for it
+        import pynvml  # noqa: PLC0415 - in the thread that has the time for it
+
+        nvml = pynvml
     try:
         nvml.nvmlInit()
     except nvml.NVMLError:

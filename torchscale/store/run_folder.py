@@ -23,7 +23,6 @@ from torchscale.schema.launch.telemetry import Reading
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.experiment_file import ExperimentFile, PlannedCell
 from torchscale.store.cell_files import (
-    WATCH_REPORT,
     launch_directories,
     make_cell_directory,
     number_of,
@@ -38,6 +37,7 @@ from torchscale.store.json_files import (
     read_lines,
     read_model,
 )
+from torchscale.store.locations import WATCH_REPORT
 from torchscale.store.resume import (
     refuse_gone,
     refuse_link,

@@ -137,7 +137,7 @@ def test_waits_transfers_and_the_one_figure() -> None:
     assert straggler.rank == 2
     assert straggler.cost_seconds == pytest.approx(40e-6)  # the next rank still comes 20 µs late
     assert straggler.cost_basis is CostBasis.REPLAY
-    assert straggler.confidence is Confidence.HIGH
+    assert straggler.confidence is Confidence.MEDIUM
 
 
 def test_a_rank_that_is_late_in_every_fourth_step_has_its_period() -> None:

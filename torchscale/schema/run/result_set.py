@@ -62,7 +62,8 @@ class LaunchFigures(Frozen):
 
 class ResultCell(Frozen):
     """A planned cell as a comparison sees it. ``device`` and ``torch`` are what its ranks said they
-    ran on; ``flags`` are cautions of any of its launches."""
+    ran on; ``transport`` what their data moved by, ``None`` where no record says so; ``flags`` are
+    cautions of any of its launches."""
 
     cell: AnyCell
     state: State
@@ -70,6 +71,7 @@ class ResultCell(Frozen):
     flags: tuple[str, ...] = ()
     device: Name = ""
     torch: Name = ""
+    transport: Name | None = None
     launches: tuple[LaunchFigures, ...] = ()
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from torchscale.analysis.training.telemetry import digest_telemetry
@@ -29,6 +30,7 @@ from torchscale.launch.rank_records import (
     unusable_text,
 )
 from torchscale.launch.telemetry import READINGS, read_readings
+from torchscale.launch.transport import launch_transport
 from torchscale.schema.cells.kinds import KINDS, AnyPayload, AnyRank, as_kind
 from torchscale.schema.launch.exchanges import exchanges_file
 from torchscale.schema.launch.failure import RankFailure
@@ -58,9 +60,11 @@ def collect_launch(
     seconds: float,
     oom_kills: int,
     nodes: tuple[LaunchNode, ...] = (),
+    process_logs: Sequence[Path] = (),
 ) -> LaunchRecord:
     """The record of a launch that has ended, over these ``nodes`` where there were several. Removes
-    the step files if the task does not keep them."""
+    the step files if the task does not keep them. ``process_logs`` are whole logs of its processes,
+    where they ran other launches before."""
     cell, kind = task.cell, launch_kind(task.cell.kind)
     kind.clean_up(cell, directory)
     log = tail(directory / "torchrun.log", TORCHRUN_LOG_BYTES)
@@ -139,6 +143,7 @@ def collect_launch(
         telemetry=telemetry[0],
         node_telemetry=telemetry if nodes else (),
         autopsy=autopsy,
+        transport=launch_transport(directory, payload.ranks, process_logs),
         payload=payload,
     )
 

@@ -33,6 +33,14 @@ def common_environment(
     return environment
 
 
+def nccl_log_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that make NCCL write by what it moves data: lines while it connects ranks, into
+    their output, and none for a collective. Empty where ``environment`` has settings of its log."""
+    if any(name.startswith("NCCL_DEBUG") for name in environment):
+        return {}
+    return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,GRAPH"}
+
+
 def cpu_environment(threads_per_rank: int, extra: Mapping[str, str]) -> dict[str, str]:
     """Environment of ranks on the CPUs of this machine whose cell needs no variables; ``extra`` are
     the user's."""

@@ -163,6 +163,7 @@ class LaunchGroup:
             ),
             seconds=time.monotonic() - started,
             oom_kills=kills.since_start(),
+            process_logs=self._process_logs(),
         )
         if record.state is not State.OK:
             self.close()
@@ -195,12 +196,15 @@ class LaunchGroup:
     def _copy_new_output(self, directory: Path) -> None:
         """What the ranks printed since the last launch, as the logs of this one: NCCL's choices are
         read from them."""
-        for log in sorted(self._channel.glob("logs/*/attempt_*/*/*.log")):
+        for log in self._process_logs():
             copied = self._copied.get(log, 0)
             if log.stat().st_size > copied:
                 self._copied[log] = keep_log(
                     log, directory / f"rank-{log.parent.name}.{log.name}", start=copied
                 )
+
+    def _process_logs(self) -> list[Path]:
+        return sorted(self._channel.glob("logs/*/attempt_*/*/*.log"))
 
     def _keep_logs(self, directory: Path) -> None:
         flatten_logs(self._channel)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from torchscale.errors import MachineError
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.environment import common_environment
+from torchscale.launch.environment import common_environment, nccl_log_environment
 from torchscale.launch.hangs import inspect_hang
 from torchscale.launch.judge import EndingKind, LaunchEnding
 from torchscale.launch.kinds import launch_kind
@@ -135,9 +135,11 @@ def worker_environment(
     task: LaunchTask, extra: Mapping[str, str], place: NodePlace | None = None
 ) -> dict[str, str]:
     """Environment of the ranks: this process's variables, thread counts, no network for model hubs,
-    those of the cell, then ``extra`` (the user's)."""
+    NCCL's log, those of the cell, then ``extra`` (the user's)."""
     network = None if place is None else place.environment
     common = common_environment(task.threads_per_rank, network)
+    if task.device == "cuda":
+        common |= nccl_log_environment({**common, **extra})
     return {**common, **cell_environment(task.cell), **extra}
 
 

@@ -32,6 +32,7 @@ def rank_identity(task: LaunchTask, ranks: Ranks) -> RankIdentity:
         cpus=usable_cpus(),
         versions=collect_versions(),
         allocator=host_allocator(),
+        sockets=ranks.sockets,
     )
 
 

@@ -20,6 +20,8 @@ from torchscale.config.strategies.data_parallel import Fsdp
 from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.kinds import AnyCell, as_kind, training_workload
 from torchscale.schema.launch.task import LaunchTask
+from torchscale.schema.node.environment import RankSocket
+from torchscale.worker.sockets import connections, new_sockets
 
 T = TypeVar("T")
 
@@ -27,13 +29,14 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Ranks:
     """Rank, device and backend of this process. ``backend`` is ``None`` for a single rank without a
-    process group."""
+    process group. ``sockets`` are gloo's, where it moves the data."""
 
     rank: int
     local_rank: int
     world_size: int
     device: torch.device
     backend: str | None
+    sockets: tuple[RankSocket, ...] = ()
 
     def broadcast_scalar(self, value: float) -> float:
         """Rank 0's ``value``, on every rank. Uses CPU tensors, so that it does not wait for the
@@ -106,12 +109,14 @@ def joined_ranks(task: LaunchTask, name: str = "", *, is_last: bool = False) -> 
     options: dict[str, Any] = {}
     if name:
         options = {"store": _store(name), "rank": rank, "world_size": world_size}
+    before = connections()
     dist.init_process_group(
         "gloo" if device_backend is None else f"cpu:gloo,{device.type}:{device_backend}",
         timeout=timedelta(seconds=task.collective_timeout_seconds),
         **options,
     )
-    yield Ranks(rank, local, world_size, device, device_backend or "gloo")
+    sockets = () if device_backend is not None else new_sockets(before, _store_port())
+    yield Ranks(rank, local, world_size, device, device_backend or "gloo", sockets)
     # Not on an error: the others may hang in a collective, and the process is about to end anyway.
     if device_backend is not None or not is_last:
         dist.destroy_process_group()
@@ -139,6 +144,12 @@ def _device(task: LaunchTask, local: int) -> torch.device:
     accelerator.set_device(device)
     accelerator.init()  # a device mesh would otherwise make the device of the local rank's number the current one
     return device
+
+
+def _store_port() -> int | None:
+    """Port of torchrun's store, from its environment variable ``MASTER_PORT``."""
+    port = os.environ.get("MASTER_PORT", "")
+    return int(port) if port.isdecimal() else None
 
 
 def _store(name: str) -> Store:

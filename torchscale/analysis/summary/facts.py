@@ -15,6 +15,7 @@ from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.rank import DataUse
 from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.training import TrainingResult
+from torchscale.schema.launch.transport import Transport, of_launches
 from torchscale.schema.node.environment import HostAllocator, RankIdentity
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.metric_key import MetricKey
@@ -58,6 +59,8 @@ class CellFacts:
             ISO 8601.
         failed: The launch that the cell's state comes from, where one failed, without what its
             ranks measured.
+        transport: By what data moved, in any launch; ``None`` of one rank, and of records of
+            earlier versions.
         launches: What is compared, of each launch; empty unless the cell has figures.
     """
 
@@ -74,6 +77,7 @@ class CellFacts:
     started_at: str = ""
     ended_at: str = ""
     failed: LaunchRecord | None = None
+    transport: Transport | None = None
     launches: tuple[LaunchFigures, ...] = ()
 
     @property
@@ -167,6 +171,7 @@ def _run_facts(
         started_at=min(record.started_at for record in completed),
         ended_at=max(map(_end, completed)),
         failed=failed,
+        transport=of_launches(record.transport for record in completed),
         launches=tuple(launches),
     )
 

@@ -51,6 +51,17 @@ class CollectivesSummary:
             return ()
         return self.log.transports
 
+    @property
+    def moved_by(self) -> str:
+        """By what data moved, and whether the NVLink switch may reduce; of records of earlier
+        versions NCCL's transports. Empty where nothing is known."""
+        moved = self.facts.transport
+        if moved is None:
+            return ", ".join(self.transports)
+        if moved.nvls == "available":
+            return f"{moved.text}; NVLS is available"
+        return moved.text
+
 
 @dataclass(frozen=True)
 class HardwareSummary:

@@ -36,6 +36,7 @@ def single_result(cell_run: CellRun, name: str) -> ResultSet:
 
 
 def _result_cell(summary: AnySummary) -> ResultCell:
+    moved = summary.facts.transport
     return ResultCell(
         cell=summary.cell,
         state=summary.state,
@@ -43,5 +44,7 @@ def _result_cell(summary: AnySummary) -> ResultCell:
         flags=analysis_kind(summary.cell.kind).flag_names(summary),
         device=", ".join(summary.facts.devices),
         torch=", ".join(summary.facts.torch),
+        transport=moved.text if moved is not None and moved.ways else None,
+        moved=moved,
         launches=summary.facts.launches,
     )

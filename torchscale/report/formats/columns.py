@@ -152,6 +152,12 @@ def _efficiency_flags(summary: TrainingSummary) -> str:
     return " ".join(flag.value for flag in summary.efficiency.flags)
 
 
+def _moved_by(summary: TrainingSummary) -> str | None:
+    if summary.facts.transport is None:
+        return None
+    return summary.facts.transport.text
+
+
 COLUMNS: tuple[SummaryColumn, ...] = (
     SummaryColumn("cell_id", str, lambda summary: summary.cell.id),
     _asked("model", str),
@@ -207,6 +213,7 @@ COLUMNS: tuple[SummaryColumn, ...] = (
     *_ends(EFFICIENCY),
     SummaryColumn("packing", str, _packing),
     _figure(PADDING),
+    SummaryColumn("moved_by", str, _moved_by),
 )
 """Columns in the order of the file; new ones go to the end."""
 SUMMARY_COLUMNS: tuple[str, ...] = tuple(column.name for column in COLUMNS)

@@ -31,6 +31,7 @@ def environment_section(summary: RunSummary) -> Section:
     )
     if allocators:
         facts["host memory allocator"] = listed([*allocators])
+    facts |= _moved_by(summary)
     facts |= _period(summary)
     rows = tuple(
         (TableValue(shortened(name)), TableValue(shortened(text))) for name, text in facts.items()
@@ -61,6 +62,18 @@ def _allocator(node: Node) -> str:
     return ", ".join(
         filter(None, (shortened(node.allocator.name), _ALLOCATOR_SETTINGS[node.allocator.setting]))
     )
+
+
+def _moved_by(summary: RunSummary) -> dict[str, str]:
+    """By what data moved between ranks; where cells differ, with their numbers of ranks."""
+    counts: dict[str, set[int]] = {}
+    for cell in summary.in_plan_order:
+        if cell.facts.transport is not None:
+            counts.setdefault(cell.facts.transport.text, set()).add(cell.cell.world_size)
+    if len(counts) == 1:
+        return {"moved by": next(iter(counts))}
+    texts = [f"{text} ({listed(map(str, sorted(of)))} ranks)" for text, of in counts.items()]
+    return {"moved by": "; ".join(texts)} if texts else {}
 
 
 def _period(summary: RunSummary) -> dict[str, str]:

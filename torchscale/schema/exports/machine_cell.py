@@ -8,6 +8,7 @@ from pydantic import AliasPath, Field
 
 from torchscale.schema.exports.base import RESULTS_SCHEMA_VERSION, Export
 from torchscale.schema.launch.hang import Autopsy
+from torchscale.schema.launch.transport import Transport
 from torchscale.schema.state import State
 
 
@@ -23,6 +24,8 @@ class MachineCellExport(Export):
     """Completed launches."""
     hosts: tuple[str, ...] = Field(validation_alias=AliasPath("facts", "hosts"))
     """Machines that its ranks ran on, by name."""
+    transport: Transport | None = Field(validation_alias=AliasPath("facts", "transport"))
+    """By what data moved between ranks; null of a single rank."""
     autopsy: Autopsy | None = Field(validation_alias=AliasPath("facts", "autopsy"))
     """Autopsy of a launch that made no progress, or whose ranks called collectives that do not fit
     together."""

@@ -26,6 +26,7 @@ from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.rank import FlopCount
 from torchscale.schema.launch.steps import Digest, StopRule
 from torchscale.schema.launch.telemetry import Telemetry
+from torchscale.schema.launch.transport import Transport
 from torchscale.schema.node.environment import Environment
 from torchscale.schema.profiles.finding import Diagnosis
 from torchscale.schema.state import State
@@ -138,6 +139,8 @@ class TrainingCellExport(Export):
     """Completed launches."""
     hosts: tuple[str, ...] = Field(validation_alias=AliasPath("facts", "hosts"))
     """Machines that its ranks ran on, by name."""
+    transport: Transport | None = Field(validation_alias=AliasPath("facts", "transport"))
+    """By what data moved between ranks; null of a single rank."""
     sessions: int
     """Number of sessions that these are from: commands that measured, such as a sweep and its
     resumption."""

@@ -18,6 +18,7 @@ from torchscale.schema.launch.failure import RankFailure
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.launch.nodes import LaunchNode
 from torchscale.schema.launch.telemetry import Telemetry
+from torchscale.schema.launch.transport import Transport
 from torchscale.schema.state import State
 
 
@@ -49,6 +50,8 @@ class LaunchRecord(Frozen):
             single node.
         autopsy: Why its ranks made no progress, or whose collectives did not fit together; ``None``
             for other ends.
+        transport: By what its data moved; ``None`` for a single rank, and in records of earlier
+            versions.
         payload: What its ranks measured, by the cell's kind; of a failed launch, from the ranks
             that left a record.
     """
@@ -70,6 +73,7 @@ class LaunchRecord(Frozen):
     telemetry: Telemetry | None = None
     node_telemetry: tuple[Telemetry | None, ...] = ()
     autopsy: Autopsy | None = None
+    transport: Transport | None = None
     payload: AnyPayload
 
     @property

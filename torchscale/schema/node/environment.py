@@ -63,10 +63,20 @@ class HostAllocator(Frozen):
     setting: Literal["keep", "system", "environment"] | None = None
 
 
+class RankSocket(Frozen):
+    """Connections of a rank to others, of one interface and family of addresses. ``interface`` is
+    ``None`` where no interface has the address; ``within_host``: the other end is on the same
+    machine."""
+
+    interface: Name | None
+    family: Literal["IPv4", "IPv6"]
+    within_host: bool
+
+
 class RankIdentity(Frozen):
     """Who a rank is and where it ran: the head of every rank's record. ``node_rank`` is the node's
     place in the launch, from 0. ``allocator`` is ``None`` in records of versions that did not note
-    it."""
+    it. ``sockets`` are those of gloo, where it moves the data."""
 
     rank: Count
     local_rank: Count
@@ -80,6 +90,7 @@ class RankIdentity(Frozen):
     cpus: tuple[Count, ...]
     versions: Versions
     allocator: HostAllocator | None = None
+    sockets: tuple[RankSocket, ...] = ()
 
 
 class Environment(Frozen):

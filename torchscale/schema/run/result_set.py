@@ -20,6 +20,7 @@ from torchscale.schema.base import (
 )
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.exports.base import PublishedDocument
+from torchscale.schema.launch.transport import Transport
 from torchscale.schema.node.environment import Environment
 from torchscale.schema.run.experiment_file import Session, refuse_repeated
 from torchscale.schema.run.metric_key import MetricKey
@@ -62,8 +63,8 @@ class LaunchFigures(Frozen):
 
 class ResultCell(Frozen):
     """A planned cell as a comparison sees it. ``device`` and ``torch`` are what its ranks said they
-    ran on; ``transport`` what their data moved by, ``None`` where no record says so; ``flags`` are
-    cautions of any of its launches."""
+    ran on; ``transport`` what their data moved by, ``None`` where no record says so, and ``moved`` its
+    parts; ``flags`` are cautions of any of its launches."""
 
     cell: AnyCell
     state: State
@@ -72,6 +73,7 @@ class ResultCell(Frozen):
     device: Name = ""
     torch: Name = ""
     transport: Name | None = None
+    moved: Transport | None = None
     launches: tuple[LaunchFigures, ...] = ()
 
 

@@ -1,5 +1,5 @@
-"""Reads NCCL's choices of transport, algorithm and protocol from the logs of a launch
-(NCCL_DEBUG=INFO).
+"""Reads NCCL's choices of algorithm and protocol from the logs of a launch (NCCL_DEBUG=INFO);
+``launch/nccl_log.py`` knows the lines on transports.
 
 Forms of the line on a choice, as ``src/enqueue.cc`` of each release prints them (rank 0 alone):
 
@@ -14,7 +14,7 @@ Forms of the line on a choice, as ``src/enqueue.cc`` of each release prints them
   512``, and from 2.29 ``AllGather [Copy Engine]: 4096 Bytes -> cudaMemcpy``, where buffers are
   registered; also the bytes of one rank.
 
-A channel: ``Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM``. Other lines are ignored.
+Other lines are ignored.
 """
 
 from __future__ import annotations
@@ -23,18 +23,14 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from torchscale.launch.nccl_log import NVLS_READY, channel_transport, log_lines
 from torchscale.schema.cells.collectives import NcclLog
-from torchscale.util.processes.subprocesses import tail
 
-_CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\](?: \[\w+\])? via (\S+)")
 _CALL = re.compile(r"NCCL INFO (\w+): opCount ")
 _CHOICE = re.compile(
     r"NCCL INFO (?:(?P<operation>\w+)(?: \[[\w ]+\])?: )?(?P<bytes>\d+) Bytes -> "
     r"(?:Algo (?P<algorithm>\w+) proto (?P<protocol>\w+)(?P<by_rank> channel)?"
     r"|Kernel (?P<kernel>\w+)|(?P<copy>cudaMemcpy))"
-)
-_NVLS = re.compile(
-    r"NVLS multicast support is available|Connected NVLS tree|NVLS comm 0x\w+ headRank"
 )
 _ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 _PROTOCOLS = ("LL", "LL128", "Simple")
@@ -47,22 +43,12 @@ _OPERATIONS = {
 }
 _GATHERED = ("all_gather", "reduce_scatter")
 """Their payload is n times the bytes of one rank."""
-_MAX_LOG_BYTES = 16 << 20
-"""Read from the end of each log: a launch that logs choices makes one call per size, far below
-this."""
 
 
 def read_nccl_log(directory: Path, world_size: int) -> NcclLog | None:
     """NCCL's choices from the logs of the ``world_size`` ranks in a launch directory; ``None``
     where NCCL logged nothing."""
-    logs = sorted(directory.glob("rank-*.std*.log"))
-    lines = (
-        line
-        for log in logs
-        for line in tail(log, _MAX_LOG_BYTES).splitlines()
-        if "NCCL INFO" in line
-    )
-    return parse_nccl_log(lines, world_size)
+    return parse_nccl_log(log_lines(directory), world_size)
 
 
 def parse_nccl_log(lines: Iterable[str], world_size: int) -> NcclLog | None:
@@ -74,8 +60,8 @@ def parse_nccl_log(lines: Iterable[str], world_size: int) -> NcclLog | None:
     called = ""
     for line in lines:
         has_lines = True
-        if match := _CHANNEL.search(line):
-            transports[match[1]] = None
+        if (transport := channel_transport(line)) is not None:
+            transports[transport] = None
         elif match := _CALL.search(line):
             called = match[1]
         elif match := _CHOICE.search(line):
@@ -84,7 +70,7 @@ def parse_nccl_log(lines: Iterable[str], world_size: int) -> NcclLog | None:
                 by_rank = match["algorithm"] is None or match["by_rank"] is not None
                 ranks = world_size if by_rank and operation in _GATHERED else 1
                 choices[operation, int(match["bytes"]) * ranks] = _choice(match)
-        elif _NVLS.search(line):
+        elif NVLS_READY.search(line):
             nvls = True
     if not has_lines:
         return None

@@ -108,8 +108,8 @@ def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list
     if any(not point.flags for curve in figures.curves for point in curve.points):
         notes += [f"{text}." for text in (flagged_sizes(figures),) if text]
     notes += [f"{line}." for line in point_flag_lines(figures)]
-    if sweep.log is not None and sweep.log.transports:
-        notes.append(f"NCCL transports: {', '.join(sweep.log.transports)}.")
+    if sweep.moved_by:
+        notes.append(f"Moved by: {shortened(sweep.moved_by)}.")
     if sweep.verdict is not None:
         notes.append(shortened(sweep.verdict.text))
         notes += [

@@ -48,8 +48,8 @@ def print_collectives(summaries: Sequence[CollectivesSummary], console: Console)
 def _sweep_blocks(summary: CollectivesSummary, figures: CollectiveFigures) -> list[Block]:
     lines = [f"* {line}" for line in point_flag_lines(figures)]
     lines += [f"not measured: {what}: {said}" for what, said in figures.unsupported]
-    if summary.log is not None and summary.log.transports:
-        lines.append(f"NCCL transports: {', '.join(summary.log.transports)}")
+    if summary.moved_by:
+        lines.append(f"Moved by: {summary.moved_by}")
     if summary.verdict is not None:
         lines.append(summary.verdict.text)
         lines += [

@@ -473,7 +473,13 @@ def collectives(session: Session, seconds: float) -> Outcome:
         f"up to {max(rates, default=0) / 1e9:.0f} GB/s bus bandwidth; "
         f"{verdicts[0] if verdicts else 'no verdict'}"
     )
-    return Outcome(PASS if states == {"ok"} else FAIL, figure[:300])
+    moved = [cell["transport"] for cell in ran.document]
+    ways = {
+        way["name"] for transport in moved if transport is not None for way in transport["ways"]
+    }
+    figure = f"moved by {', '.join(sorted(ways)) or 'what is not known'}; {figure}"
+    is_known = all(transport is not None and transport["ways"] for transport in moved)
+    return Outcome(PASS if states == {"ok"} and is_known else FAIL, figure[:300])
 
 
 def peak_rates(session: Session, seconds: float) -> Outcome:

@@ -24,19 +24,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CEILINGS: Mapping[str, int] = {
-    "profile": 24_250,
+    "profile": 24_300,
     "compare": 20_250,
     "bisect": 24_500,
     "validate": 23_800,
-    "benchmark": 22_300,
-    "measure": 22_050,
+    "benchmark": 22_450,
+    "measure": 22_250,
     "watch": 22_100,
     "export": 18_350,
     "report": 18_350,
     "history": 17_700,
     "runs": 13_850,
     "predict": 15_600,
-    "tune": 15_900,
+    "tune": 16_050,
     "submit": 6_500,
     "autopsy": 6_200,
     "init": 5_500,

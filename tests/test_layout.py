@@ -55,6 +55,8 @@ TESTED_BY: dict[str, str] = {
     "features/watch/job/notes.py": "features/watch/job/test_attempts.py",
     "features/watch/job/segments.py": "features/watch/job/test_stream.py",
     "launch/environment.py": "launch/test_torchrun.py",
+    "worker/process_group.py": "launch/test_torchrun.py",
+    "features/compare/gate.py": "features/compare/test_compare.py",
     "launch/agents/forker.py": "launch/agents/test_elastic.py",
     "worker/checkpoint/measure.py": "worker/checkpoint/test_checkpoint.py",
     "worker/checkpoint/place.py": "worker/checkpoint/test_checkpoint.py",

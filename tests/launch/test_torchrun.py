@@ -17,6 +17,7 @@ import pytest
 
 from tests.factories import experiment, machine, training_result
 from tests.integration.conftest import MODELS
+from torchscale.config.choices import DeviceKind
 from torchscale.features.watch.hang.evidence import read_facts
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import EndingKind
@@ -155,6 +156,15 @@ def test_a_real_launch_of_two_ranks(two_ranks: tuple[Path, LaunchRecord, list[Pr
 @pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are"
 )
+def test_the_record_says_by_what_gloo_moved_the_data(
+    two_ranks: tuple[Path, LaunchRecord, list[Progress]],
+) -> None:
+    _, record, _ = two_ranks
+    assert record.transport is not None
+    assert record.transport.text == "TCP over lo (IPv4)"
+    assert [len(rank.sockets) for rank in record.payload.ranks] == [1, 1]
+
+
 def test_ranks_keep_what_their_steps_free(
     two_ranks: tuple[Path, LaunchRecord, list[Progress]],
 ) -> None:
@@ -361,6 +371,40 @@ def test_options_of_torchrun_in_the_environment_do_not_reach_it(
         collective_timeout_seconds=1,
     )
     assert "PET_NNODES" not in worker_environment(task, {})
+
+
+@pytest.mark.parametrize(
+    ("device", "variable", "asked"),
+    [
+        ("cuda", "", {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,GRAPH"}),
+        ("cuda", "NCCL_DEBUG", {"NCCL_DEBUG": "mine"}),
+        ("cuda", "NCCL_DEBUG_FILE", {"NCCL_DEBUG_FILE": "mine"}),
+        ("cpu", "", {}),
+    ],
+)
+@pytest.mark.parametrize("exported", [False, True])
+def test_nccls_log_is_asked_for_unless_the_user_sets_it(
+    monkeypatch: pytest.MonkeyPatch,
+    device: DeviceKind,
+    variable: str,
+    asked: dict[str, str],
+    *,
+    exported: bool,
+) -> None:
+    for name in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    if variable and exported:
+        monkeypatch.setenv(variable, "mine")
+    task = LaunchTask(
+        cell=make_plan(experiment(), machine()).to_run[0],
+        launch=0,
+        device=device,
+        threads_per_rank=1,
+        started_at=0.0,
+        collective_timeout_seconds=1,
+    )
+    found = worker_environment(task, {variable: "mine"} if variable and not exported else {})
+    assert {name: text for name, text in found.items() if name.startswith("NCCL_DEBUG")} == asked
 
 
 def test_the_ranks_environment() -> None:

@@ -24,6 +24,7 @@ from torchscale.report.formats.pdf import render_pdf
 from torchscale.report.formats.report_export import summary_json
 from torchscale.report.table import Column, Table
 from torchscale.report.values import TableValue
+from torchscale.schema.launch.transport import Transport, Way, WayKind
 from torchscale.schema.run.content import Run
 from torchscale.schema.run.experiment_file import Session
 from torchscale.schema.state import State
@@ -408,3 +409,23 @@ def test_strategies_of_one_model_are_told_apart_everywhere() -> None:
     assert {"fp32", "fp32 fsdp"} <= {
         chart.title.partition(", ")[2].partition(",")[0] for chart in charts
     }
+
+
+def test_the_environment_says_by_what_data_moved() -> None:
+    tcp = Transport(ways=(Way(kind=WayKind.TCP, name="TCP", devices=("lo",), family="IPv4"),))
+    unknown = Transport(unknown="no line")
+
+    def told(*transports: Transport | None) -> str:
+        asked: dict[str, Any] = {"batch_sizes": [4, 8], "gpu_counts": [1, 2]}
+        launches = {
+            cell.id: [launch_record(cell, transport=transport)]
+            for cell, transport in zip(cells(**asked), transports, strict=True)
+        }
+        text = render_markdown(build_document(summarize(run(launches, **asked))))
+        return next(iter(re.findall(r"\| moved by \| (.*?) \|", text)), "")
+
+    assert told(None, None, None, None) == ""
+    assert told(None, tcp, None, tcp) == "TCP over lo (IPv4)"
+    assert told(None, tcp, None, unknown) == (
+        "TCP over lo (IPv4) (2 ranks); not known: no line (2 ranks)"
+    )

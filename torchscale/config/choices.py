@@ -279,6 +279,8 @@ class Accept(str, Enum):
     """Only one side was contended or throttled."""
     VERSIONS = "versions"
     """Devices, precisions or versions of torch differ."""
+    TRANSPORT = "transport"
+    """Data moved between ranks another way, such as sockets instead of InfiniBand."""
 
 
 class FailOn(str, Enum):

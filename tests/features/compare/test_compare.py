@@ -21,6 +21,7 @@ from torchscale.features.compare.text.comparison import comparison_label
 from torchscale.plan.expand import make_plan
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.transport import Transport, Way, WayKind
 from torchscale.schema.node.environment import DeviceInfo
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LaunchFigures, ResultCell
@@ -257,3 +258,18 @@ def test_other_devices_and_counts_are_compared_by_name_with_a_price_each(tmp_pat
     changes = {change.metric: change.ratio.value for change in cell.changes}
     assert changes[Metric.THROUGHPUT] == pytest.approx(2.0)
     assert changes[Metric.COST] == pytest.approx(0.5)
+
+
+def test_data_that_moved_another_way_fails_a_build_unless_accepted() -> None:
+    verbs = Transport(ways=(Way(kind=WayKind.IB, name="NET/IB", gdr=True, devices=("mlx5_0",)),))
+    sockets = Transport(ways=(Way(kind=WayKind.SOCKET, name="NET/Socket", devices=("eth0",)),))
+    before, after = (result(FIRST, moved=moved, transport=moved.text) for moved in (verbs, sockets))
+    found = judged(after, before=[before])
+    assert found.exit_code is ExitCode.FAILED
+    assert found.messages == (
+        "Failed: after against before: 1 cell moved data another way: tiny ResNet, fp32, "
+        "batch 8, 1 device by NET/Socket (eth0), the reference by NET/IB with GDR (mlx5_0) "
+        "(--accept transport lets it pass).",
+    )
+    assert judged(after, before=[before], allow_transport=True) == Gate(ExitCode.OK)
+    assert judged(before, before=[before]) == Gate(ExitCode.OK)

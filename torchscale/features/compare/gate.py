@@ -9,8 +9,9 @@ from torchscale.config.choices import FailOn, Metric
 from torchscale.errors import ExitCode
 from torchscale.features.compare.analysis.change import MIN_LAUNCHES, Reason
 from torchscale.features.compare.analysis.pair import BLIND, Pair
+from torchscale.features.compare.analysis.transports import moved_otherwise
 from torchscale.features.compare.sections.document import ComparisonReport
-from torchscale.features.compare.text.result import METRIC_LABELS
+from torchscale.features.compare.text.result import METRIC_LABELS, cell_text
 from torchscale.features.compare.text.verdict import format_nothing_compared
 from torchscale.util.units import format_percent
 from torchscale.util.words import listed, plural
@@ -30,15 +31,18 @@ def gate(
     *,
     allow_missing: bool = False,
     allow_unclear: bool = False,
+    allow_transport: bool = False,
 ) -> Gate:
-    """What a comparison means for a build: it fails where something is worse, failed or was not
-    measured, and where all that decides is unclear and it may be a quarter slower or more.
+    """What a comparison means for a build: it fails where something is worse, failed, was not
+    measured or moved its data another way, and where all that decides is unclear and it may be a
+    quarter slower or more.
 
     Args:
         comparison: All sides.
         fail_on: ``unclear`` also fails where a cell is unclear; ``never`` never fails.
         allow_missing: Pass although a side measured less than the reference.
         allow_unclear: Pass although all is unclear.
+        allow_transport: Pass although data moved another way than in the reference.
     """
     if fail_on is FailOn.NEVER or _has_recordings_alone(comparison):
         return Gate(ExitCode.OK)
@@ -47,6 +51,8 @@ def gate(
         reasons = _reasons(
             pair, comparison.metrics, allow_missing=allow_missing, allow_unclear=allow_unclear
         )
+        if not allow_transport:
+            reasons += _other_transports(pair)
         unclear = pair.unclear(comparison.metrics)
         if not reasons and fail_on is FailOn.UNCLEAR and unclear:
             reasons = [f"{plural(len(unclear), 'cell')} unclear"]
@@ -95,6 +101,19 @@ def _reasons(
             "pass)"
         )
     return reasons
+
+
+def _other_transports(pair: Pair) -> list[str]:
+    """``2 cells moved data another way (--accept transport lets it pass): …``, with the first."""
+    cells = moved_otherwise(pair)
+    if not cells:
+        return []
+    first = cells[0]
+    ways = [side.transport for side in (first.after, first.before) if side is not None]
+    return [
+        f"{plural(len(cells), 'cell')} moved data another way: {cell_text(first.cell.cell)} by "
+        f"{ways[0]}, the reference by {ways[-1]} (--accept transport lets it pass)"
+    ]
 
 
 def _why_unclear(pair: Pair, metrics: Sequence[Metric]) -> str:

@@ -72,7 +72,7 @@ def _moved_by(summary: RunSummary) -> dict[str, str]:
             counts.setdefault(cell.facts.transport.text, set()).add(cell.cell.world_size)
     if len(counts) == 1:
         return {"moved by": next(iter(counts))}
-    texts = [f"{text} ({listed(map(str, sorted(of)))} ranks)" for text, of in counts.items()]
+    texts = [f"{text} ({listed([*map(str, sorted(of))])} ranks)" for text, of in counts.items()]
     return {"moved by": "; ".join(texts)} if texts else {}
 
 

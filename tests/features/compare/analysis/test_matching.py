@@ -356,3 +356,14 @@ def test_scripts_of_which_a_side_has_several_match_by_their_arguments_alone() ->
     several = scripts("train.py --a 4", "train.py --a 5")
     matches, _ = match_cells(side(*map(result, before)), side(*map(result, several)))
     assert not [match for match in matches if all(match)]
+
+
+def test_another_transport_is_a_difference_where_both_sides_know_theirs() -> None:
+    (cell, *_) = cells()
+    sockets, verbs, unknown = (
+        result(cell, transport=text) for text in ("NET/Socket", "NET/IB", None)
+    )
+    (found,) = cell_differences([[(sockets, verbs)]])
+    assert (found.what, found.values) == ("transport of cells", ("NET/Socket", "NET/IB"))
+    assert cell_differences([[(sockets, sockets)]]) == []
+    assert cell_differences([[(unknown, verbs)]]) == []

@@ -11,7 +11,7 @@ from torchscale.analysis.summary.conditions import DEVICE, over_sessions, sessio
 from torchscale.analysis.summary.scripts import ARGUMENT
 from torchscale.features.compare.analysis.matching import Match, named_values
 from torchscale.schema.run.experiment_file import Session
-from torchscale.schema.run.result_set import ResultSet
+from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
 
 _DECIDING = ("device", "torch")
@@ -32,11 +32,7 @@ def cell_differences(sides: Sequence[Sequence[Match]]) -> list[SideDifference]:
     """What differs between cells that are compared with each other: for each side against the
     reference, the matches. Values are those of all cells of a side."""
     matched = [
-        [
-            (named_values(before.cell), named_values(after.cell))
-            for before, after in matches
-            if before and after
-        ]
+        [_values(before, after) for before, after in matches if before and after]
         for matches in sides
     ]
     names = dict.fromkeys(
@@ -64,6 +60,17 @@ def _name_of(name: str) -> str:
     if name.startswith(ARGUMENT):
         return name
     return f"{name.replace('_', ' ')} of cells"
+
+
+def _values(before: ResultCell, after: ResultCell) -> tuple[dict[str, str], dict[str, str]]:
+    """What both cells were started with, and by what their data moved, if both say so."""
+    ours, theirs = named_values(before.cell), named_values(after.cell)
+    if before.transport is not None and after.transport is not None:
+        ours, theirs = (
+            {**ours, "transport": before.transport},
+            {**theirs, "transport": after.transport},
+        )
+    return ours, theirs
 
 
 def differences(sets: Sequence[ResultSet]) -> list[SideDifference]:

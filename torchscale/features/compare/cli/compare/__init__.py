@@ -145,7 +145,7 @@ def compare(
             "--accept WHAT,…",
             "Let pass: missing (a side measured less than the reference), unclear (all is "
             "unclear), flags (launches were contended or throttled), versions (devices, "
-            "precisions or versions of torch differ).",
+            "precisions or versions of torch differ), transport (data moved another way).",
         ),
     ] = None,
     formats: Annotated[
@@ -240,6 +240,7 @@ def compare(
         gated_by,
         allow_missing=Accept.MISSING in accepted,
         allow_unclear=Accept.UNCLEAR in accepted,
+        allow_transport=Accept.TRANSPORT in accepted,
     )
     for message in gated.messages:
         message_console().print(message, markup=False, soft_wrap=True)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+
+from torchscale.schema.node.environment import RankSocket
+from torchscale.worker.sockets import connections, new_sockets
+
+LOOPBACK = RankSocket(interface="lo", family="IPv4", within_host=True)
+
+
+def connect(kept: ExitStack) -> int:
+    """Make a connection of this process to itself. Returns the port of the end that listens."""
+    server = kept.enter_context(socket.create_server(("127.0.0.1", 0)))
+    port = int(server.getsockname()[1])
+    kept.enter_context(socket.create_connection(("127.0.0.1", port)))
+    kept.enter_context(server.accept()[0])
+    return port
+
+
+def test_connections_that_are_new_are_told_by_interface_once() -> None:
+    with ExitStack() as kept:
+        connect(kept)
+        before = connections()
+        assert len(before) >= 2, "both ends are here"
+        assert new_sockets(before, None) == ()
+        connect(kept)
+        connect(kept)
+        assert new_sockets(before, None) == (LOOPBACK,)
+
+
+def test_a_connection_to_the_store_is_none_of_gloos() -> None:
+    with ExitStack() as kept:
+        before = connections()
+        port = connect(kept)
+        assert new_sockets(before, port) == ()
+        assert new_sockets(before, port + 1) == (LOOPBACK,)
+
+
+def test_what_only_listens_is_no_connection() -> None:
+    before = connections()
+    with socket.create_server(("127.0.0.1", 0)):
+        assert connections() == before

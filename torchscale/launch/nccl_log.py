@@ -41,12 +41,12 @@ _LINE = re.compile(r"(?P<process>\S*:\d+):\d+ \[-?\d+\] NCCL INFO (?P<text>.*)")
 _END = r"(?: comm 0x\w+ nRanks \d+)?\s*$"
 _CHANNEL = re.compile(
     r"(?:Channel|CollNet) \d+(?:/\d+)? : \d+(?:\[\w+\] -> \d+\[\w+\])?(?: \[\w+\])? via "
-    r"(?P<transport>P2P/direct pointer|(?:P2P|SHM)/[\w/\[\]]+|(?:NET|COLLNET)/[^/]+/[^ ]+)"
+    r"(?P<transport>P2P/direct pointer|(?:P2P|SHM)/[\w/\[\]]+|(?:NET|COLLNET)/[^/]{1,60}/[^ ]+)"
     # What is cut off or mixed with another line says nothing.
     rf"(?:/read)?(?:/CE)?{_END}"
 )
 _NETWORK = re.compile(
-    r"(?P<name>(?:NET|COLLNET)/[^/]+)/(?P<device>\d+)(?:\(\d+\))?(?P<gdr>/GDRDMA(?:\(PCI\))?)?"
+    r"(?P<name>(?:NET|COLLNET)/[^/]{1,60})/(?P<device>\d+)(?:\(\d+\))?(?P<gdr>/GDRDMA(?:\(PCI\))?)?"
     r"(?:/Shared)?$"
 )
 _DIRECT = re.compile(
@@ -54,8 +54,8 @@ _DIRECT = re.compile(
 )
 _USING = re.compile(r"NET/(?P<network>IB|Socket) : Using (?P<devices>.*)")
 _PORTS = re.compile(r"\[\d+\]=\{(?P<merged>[^}]*)\}|\[\d+\] ?(?P<single>[^\s,{}]+)")
-_PORT = re.compile(r"(?P<name>[^\s:\[\]]+):[\d:]+/(?P<link>\w+)")
-_INTERFACE = re.compile(r"\[\d+\](?P<name>[^\s:]+):(?P<address>\S+)<\d+>")
+_PORT = re.compile(r"(?P<name>[^\s:\[\]]{1,60}):[\d:]+/(?P<link>\w+)")
+_INTERFACE = re.compile(r"\[\d+\](?P<name>[^\s:]{1,60}):(?P<address>\S+)<\d+>")
 _PATTERN = re.compile(r"Pattern [1-4], crossNic .* type (?P<within>\w+)/\w+, sameChannels")
 _INITIALISED = re.compile(r"comm (?P<comm>0x\w+) rank \d+ nranks \d+ .* - Init COMPLETE")
 _IN_SWITCH = re.compile(r"NVLS comm (?P<comm>0x\w+) headRank ")

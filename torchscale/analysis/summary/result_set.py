@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torchscale.analysis.kinds import AnySummary, analysis_kind
 from torchscale.analysis.summary.run import RunSummary, summarize_any
+from torchscale.schema.base import MAX_NAME
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 
@@ -44,7 +45,7 @@ def _result_cell(summary: AnySummary) -> ResultCell:
         flags=analysis_kind(summary.cell.kind).flag_names(summary),
         device=", ".join(summary.facts.devices),
         torch=", ".join(summary.facts.torch),
-        transport=moved.text if moved is not None and moved.ways else None,
+        transport=moved.text[:MAX_NAME] if moved is not None and moved.ways else None,
         moved=moved,
         launches=summary.facts.launches,
     )

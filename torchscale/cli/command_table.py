@@ -42,8 +42,8 @@ COMMANDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "history": "Follow results over many runs: the newest figure of each cell, where its "
             "level changed, since which run, and what else changed then (driver, commit, host, "
             "versions, settings).",
-            "bisect": "Find which change made a command slower: versions of packages, commits of "
-            "your code, or environment variables, one of them or only several together.",
+            "bisect": "Find which change made a command slower, or changed its loss: versions of "
+            "packages, commits of your code, or environment variables.",
         },
         "Machine": {
             "measure": "Measure the machine: collectives over message sizes, peak rates, or the "

@@ -28,6 +28,42 @@ class ModesExport(Export):
     """How much longer a slow launch takes, as a share."""
 
 
+class ShiftExport(Export):
+    """A change of the number between two environments."""
+
+    against: str
+    """The environment before it, whose launches count."""
+    since: str
+    """The first one after it."""
+    before: str
+    """The number, or the mean, as text: ``nan`` and ``inf`` are none of JSON's numbers."""
+    after: str
+    difference: float | None
+    """``after`` minus ``before``; null where one of both is not finite."""
+    low: float | None
+    """Lower end of its interval, which holds together with the answer; null where numbers repeat."""
+    high: float | None
+
+
+class ChangeExport(Export):
+    """The question whether a number changed, and how it was decided."""
+
+    what: str
+    """What the number is called."""
+    rule: Literal["exactly", "tolerance", "finite", "mean"] | None
+    """``exactly``: numbers repeat bit for bit, and equality decides. ``tolerance``: the same up to
+    the tolerance. ``finite``: which of finite, NaN and infinite a number is. ``mean``: launches of
+    one environment scatter, and means decide. Null before it is known."""
+    why: str
+    tolerance: float
+    least: float | None
+    """Of means: the smallest change that was looked for, in the number's unit."""
+    scatter: float | None
+    """Of means: standard deviation of a launch, in the number's unit."""
+    shifts: tuple[ShiftExport, ...]
+    """The change, then further ones, the largest first. Of factors: between both ends."""
+
+
 # Unsteady: its launches scatter more than those of the others.
 EnvironmentState = Literal["ok", "not launched", "not built", "failed", "two states", "unsteady"]
 
@@ -45,7 +81,8 @@ class EnvironmentExport(Export):
     launches: int
     """Those that count."""
     mean: float | None
-    """Geometric mean of the launches; null for none."""
+    """Geometric mean of the launches; null for none. Of a number that may have changed, the
+    arithmetic one; null where numbers repeat."""
     low: float | None
     """Lower end of its 95 % interval; null below two launches."""
     high: float | None
@@ -53,6 +90,10 @@ class EnvironmentExport(Export):
     """Probability that it is slower than the good end; null where its launches say nothing, and
     before it is known that the bad end is slower."""
     modes: ModesExport | None
+    numbers: tuple[str, ...] = ()
+    """Where the question is whether a number changed: the different ones of its launches."""
+    level: int | None = None
+    """Where these repeat: 0 for the good end's number, 1 for the bad end's, 2 and more for others."""
 
 
 class BisectionExport(Export):
@@ -87,6 +128,8 @@ class BisectionExport(Export):
     """Wall time of all launches."""
     command: str
     """The line that gives this again."""
+    change: ChangeExport | None = None
+    """Null where the question is what became slower."""
 
 
 class ExpectedExport(Export):
@@ -115,12 +158,16 @@ class BisectionPlanExport(Export):
     """In order, the good end first."""
     built: tuple[bool, ...]
     """Whether each can be launched without a build."""
-    noise: float
-    """Standard deviation of a launch, as a share."""
+    noise: float | None
+    """Standard deviation of a launch, as a share; null where a number is asked for that may have
+    changed."""
     noise_measured: bool
     """Whether it was measured in the folder, or is assumed."""
     most_launches: int
     expected: tuple[ExpectedExport, ...]
+    exact_launches: int | None = None
+    """Median over the answers, where the question is whether a number changed that launches
+    repeat."""
 
 
 DOCUMENT = PublishedDocument(

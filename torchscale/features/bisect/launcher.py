@@ -9,12 +9,13 @@ import select
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from torchscale.errors import MachineError, UsageError
+from torchscale.errors import MachineError
 from torchscale.features.bisect.cell import cell_seconds, is_benchmark, one_launch
+from torchscale.features.bisect.printed import NoNumberError, PrintedNumber, check_pattern
 from torchscale.features.bisect.program_steps import ProgramSteps
 from torchscale.features.bisect.state import LARGEST_FIGURE, LEAST_FIGURE
 from torchscale.launch.control import StopRequest
@@ -25,7 +26,7 @@ from torchscale.util.processes.subprocesses import ManagedProcess, tail
 from torchscale.util.redaction import redact_text
 from torchscale.util.units import format_seconds
 
-MetricName = Literal["step", "wall", "cpu", "number"]
+MetricName = Literal["step", "wall", "cpu", "number", "change"]
 TIMEOUT_SECONDS = 1800.0
 """Of a launch by default, as of a launch of a benchmark."""
 LAUNCH_SECONDS = 5.0
@@ -43,44 +44,40 @@ _LINE_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class LaunchMetric:
-    """What a launch is judged by; of every one less is better.
+    """What a launch is judged by; of every one less is better, but for ``change``.
 
     Attributes:
         name: ``step``: mean seconds of an optimizer's step. ``wall``: seconds from start to end of
             the command. ``cpu``: seconds of CPU time of all its processes. ``number``: what it
-            prints.
+            prints. ``change``: any number that it prints or writes; the question is whether it
+            changed.
         pattern: Of ``number``: its first group is the number; the last line that matches counts.
         higher_is_better: Of ``number``: a rate, whose inverse counts.
+        source: Of ``change``: where the number is found.
     """
 
     name: MetricName
     pattern: str = ""
     higher_is_better: bool = False
+    source: PrintedNumber = field(default_factory=PrintedNumber)
 
     def __post_init__(self) -> None:
         """
         Raises:
             UsageError: the pattern is none, or has no group.
         """
-        if self.name != "number":
-            return
-        try:
-            groups = re.compile(self.pattern).groups
-        except re.error as error:
-            raise UsageError(f"--metric-regex {self.pattern}: {error}") from error
-        if groups < 1:
-            raise UsageError(
-                f"--metric-regex {self.pattern}: has no group",
-                hint="put the number in parentheses: 'tokens/s: ([0-9.]+)'",
-            )
+        if self.name == "number":
+            check_pattern(self.pattern)
 
     @property
     def unit(self) -> str:
         """Of its figures; empty for a number that is printed."""
-        return "" if self.name == "number" else "s"
+        return "" if self.name in ("number", "change") else "s"
 
     def shown(self, value: float) -> str:
         """A figure with its unit."""
+        if self.name == "change":
+            return repr(value)
         return f"{value:.6g}" if self.name == "number" else format_seconds(value, 4)
 
     def printed(self, text: str) -> float | None:
@@ -152,6 +149,9 @@ class CommandLauncher:
         # Of a launch that was interrupted; a link or a pipe is no log of ours.
         for earlier in (log, log.with_suffix("")):
             remove_tree(earlier)
+        if self.metric.name == "change":
+            before = self.metric.source.written(cwd)
+            return self._with_number(self._run(log, variables, cwd, None), log, cwd, before)
         if self.metric.name != "step" or self.is_cell:
             return self._run(log, variables, cwd, None)
         steps = ProgramSteps(self.command, log.with_suffix(""), self.launch_seconds)
@@ -202,6 +202,17 @@ class CommandLauncher:
         if code != 0 and not ended_by_us:
             return Launch(None, "failed", _said(log, code), seconds)
         return self._measured(log, steps, seconds, cpu)
+
+    def _with_number(
+        self, launch: Launch, log: Path, cwd: Path | None, before: tuple[int, ...]
+    ) -> Launch:
+        """A launch with the number that it printed or wrote, where it did not fail."""
+        if launch.state != "ok":
+            return launch
+        try:
+            return replace(launch, value=self.metric.source.read(log, cwd, before))
+        except NoNumberError as error:
+            return Launch(None, "failed", redact_text(str(error)), launch.seconds)
 
     def _measured(
         self, log: Path, steps: ProgramSteps | None, seconds: float, cpu: float

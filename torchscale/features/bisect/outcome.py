@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 from torchscale.errors import ExitCode
+from torchscale.features.bisect.change_export import describe_change
+from torchscale.features.bisect.changes import ChangeRule, ChangeSearch
 from torchscale.features.bisect.environments.builder import BUILD_SECONDS
 from torchscale.features.bisect.environments.installer import Sources
 from torchscale.features.bisect.export_schema import BisectionExport
@@ -40,6 +42,7 @@ class BisectRequest:
         cache: Below which environments are built.
         directory: Of the launches; ``None`` for one named after the question.
         limits: What is looked for, and how surely.
+        rule: How numbers are compared where the question is whether one changed.
         budget_seconds: Wall time of new launches; ``None`` for as long as it takes.
         timeout_seconds: Longest launch.
         launch_seconds: For how long steps are measured in a launch.
@@ -53,6 +56,7 @@ class BisectRequest:
     cache: Path = field(default_factory=default_cache)
     directory: Path | None = None
     limits: Limits = field(default_factory=Limits)
+    rule: ChangeRule = field(default_factory=ChangeRule)
     budget_seconds: float | None = None
     timeout_seconds: float = TIMEOUT_SECONDS
     launch_seconds: float = LAUNCH_SECONDS
@@ -63,6 +67,9 @@ class BisectRequest:
         """Of everything that decides what a launch says, and what follows from it."""
         environments = [one.environment.digest for one in self.question.candidates]
         metric = [self.metric.name, self.metric.pattern, self.metric.higher_is_better]
+        if self.metric.name == "change":
+            source = self.metric.source
+            metric += [source.pattern, source.key, str(source.file), *astuple(self.rule)]
         content = [
             environments,
             self.command,
@@ -102,12 +109,23 @@ class BisectOutcome:
     """
 
     request: BisectRequest
-    search: BisectionSearch
+    search: BisectionSearch | ChangeSearch
     state: BisectState
     interrupted: bool = False
 
     def export(self, command: str) -> BisectionExport:
         """Everything that is known, without secrets. ``command``: the line that gives this again."""
+        if isinstance(self.search, ChangeSearch):
+            return redact_model(
+                describe_change(
+                    self.request.question,
+                    self.search,
+                    self.request.metric.source,
+                    interrupted=self.interrupted,
+                    launches=self.state.launches,
+                    command=command,
+                )
+            )
         return redact_model(
             describe(
                 self.request.question,
@@ -140,7 +158,11 @@ def recorded(request: BisectRequest) -> BisectOutcome:
     """
     count = len(request.question.candidates)
     state = read_state(request.folder, request.digest, count) or _new_state(request)
-    search = BisectionSearch(request.question.hypotheses, count, request.limits)
+    search: BisectionSearch | ChangeSearch
+    if request.metric.name == "change":
+        search = ChangeSearch(request.question.hypotheses, count, request.limits, request.rule)
+    else:
+        search = BisectionSearch(request.question.hypotheses, count, request.limits)
     for entry in state.launches:
         if entry.state == "ok":
             take_launch(search, entry, request.metric)
@@ -155,9 +177,13 @@ def _new_state(request: BisectRequest) -> BisectState:
     )
 
 
-def take_launch(search: BisectionSearch, entry: LaunchEntry, metric: LaunchMetric) -> None:
+def take_launch(
+    search: BisectionSearch | ChangeSearch, entry: LaunchEntry, metric: LaunchMetric
+) -> None:
     """Give a launch to the search."""
-    if entry.value is None:
+    if entry.number is not None:
+        search.add(entry.environment, float(entry.number))
+    elif entry.value is None:
         search.add_failure(entry.environment, f"{entry.state}: {entry.reason}")
     elif not entry.is_warmup:
         value = 1 / entry.value if metric.higher_is_better else entry.value

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from torchscale.features.bisect.changes import ChangeSearch
 from torchscale.features.bisect.export_schema import BisectionPlanExport, ExpectedExport
 from torchscale.features.bisect.hypotheses import Hypothesis
 from torchscale.features.bisect.outcome import BisectRequest, recorded
@@ -28,6 +29,8 @@ def plan_of(request: BisectRequest) -> BisectionPlanExport:
         StoreError: the folder is of another question, or damaged.
     """
     outcome = recorded(request)
+    if request.metric.name == "change":
+        return _plan_of_change(request)
     measured = outcome.search.noise
     times = [entry.seconds for entry in outcome.state.launches if entry.state == "ok"]
     seconds = statistics.fmean(times) if times else None
@@ -52,6 +55,32 @@ def plan_of(request: BisectRequest) -> BisectionPlanExport:
             for cost in SHOWN_COSTS
         ),
     )
+
+
+def _plan_of_change(request: BisectRequest) -> BisectionPlanExport:
+    question = request.question
+    return BisectionPlanExport(
+        changes=tuple(factor.change for factor in question.factors),
+        environments=tuple(candidate.label for candidate in question.candidates),
+        built=environments_ready(request),
+        noise=None,
+        noise_measured=False,
+        most_launches=request.limits.most_launches,
+        expected=(),
+        exact_launches=_exact_launches(question.hypotheses, len(question.candidates)),
+    )
+
+
+def _exact_launches(hypotheses: Sequence[Hypothesis], environments: int) -> int:
+    counts = []
+    for truth in hypotheses:
+        search = ChangeSearch(tuple(hypotheses), environments)
+        while asked := search.next_round():
+            for environment in asked:
+                level = sum(2**place for place, one in enumerate(truth.effects) if one[environment])
+                search.add(environment, float(level))
+        counts.append(len(search.launches))
+    return round(statistics.median(counts))
 
 
 def expected_launches(

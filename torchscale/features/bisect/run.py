@@ -10,6 +10,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from torchscale.errors import MachineError, UsageError
+from torchscale.features.bisect.change_verdict import ChangeVerdict
+from torchscale.features.bisect.changes import ChangeSearch
 from torchscale.features.bisect.environment import Candidate
 from torchscale.features.bisect.environments.builder import Builder
 from torchscale.features.bisect.environments.variables import foreign_python, variables_of
@@ -100,17 +102,28 @@ class _Bisection:
         search = self._search
         if self._state.launches:
             self._on_line(f"{len(self._state.launches)} launches are there already.")
-        self._told.tell(search, self._request.question.candidates, lambda _: None)
+        self._tell(lambda _: None)
         while (asked := search.next_round()) and not self._is_over():
             for environment in asked:
                 if search.ending is not None or self._is_over():
                     break
                 if environment not in search.unusable and self._prepare(environment):
                     self._launch(environment)
-                self._told.tell(search, self._request.question.candidates, self._on_line)
+                self._tell(self._on_line)
         if search.ending is None and not self._stop.asked:
             search.ending = BisectionEnding.UNDECIDED
         return BisectOutcome(self._request, search, self._state, interrupted=self._stop.asked)
+
+    def _tell(self, on_line: Callable[[str], None]) -> None:
+        """Tell what is new."""
+        question, search = self._request.question, self._search
+        if not isinstance(search, ChangeSearch):
+            self._told.tell(search, question.candidates, on_line)
+            return
+        for line in ChangeVerdict(question, search, self._request.metric.source.subject).known():
+            if line not in self._told.lines:
+                self._told.lines.append(line)
+                on_line(line)
 
     def _is_over(self) -> bool:
         budget = self._request.budget_seconds
@@ -184,10 +197,12 @@ class _Bisection:
         self._spent += time.monotonic() - clock
         if launch.state == "interrupted":
             return
+        is_change = self._request.metric.name == "change"
         entry = LaunchEntry(
             environment=environment,
             state=launch.state,
-            value=launch.value,
+            value=None if is_change else launch.value,
+            number=repr(launch.value) if is_change and launch.value is not None else None,
             reason=launch.reason[:MOST_REASON],
             seconds=launch.seconds,
             started_at=started_at,
@@ -215,6 +230,7 @@ class _Told:
     modes: set[int] = field(default_factory=set)
     unsteady: set[int] = field(default_factory=set)
     left: int = 0
+    lines: list[str] = field(default_factory=list)
 
     def tell(
         self,

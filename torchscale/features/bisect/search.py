@@ -30,7 +30,7 @@ as if. Two states of equal probability, 4.5 times the noise apart, are then told
 environments, and in the others known to scatter more."""
 _CERTAIN = 0.02
 """Probability up to which an environment counts as known, and is launched for comparison alone."""
-_MOST_FAILURES = 2
+MOST_FAILURES = 2
 """Launches that fail one after the other, before the environment counts as one that fails."""
 
 
@@ -57,11 +57,13 @@ class Limits:
         alpha: Probability of a wrong answer, at most.
         at_least: Smallest cost that matters, as a share.
         most_launches: That count, of all environments together.
+        either_way: Whether a cost below none matters too: a number may fall as well as rise.
     """
 
     alpha: float = 0.05
     at_least: float = 0.03
     most_launches: int = 200
+    either_way: bool = False
 
 
 @dataclass
@@ -107,7 +109,7 @@ class BisectionSearch:
     def add_failure(self, environment: int, reason: str) -> None:
         """A launch failed."""
         self._failures[environment] += 1
-        if self._failures[environment] >= _MOST_FAILURES:
+        if self._failures[environment] >= MOST_FAILURES:
             self.set_unusable(environment, reason)
 
     def add(self, environment: int, seconds: float) -> None:
@@ -228,7 +230,9 @@ class BisectionSearch:
             return cost
         ends = self.difference
         (low, high), (least, most) = cost.bounds, ends.bounds
-        low, high = max(low, least, 0.0), min(high, most)
+        low, high = max(low, least), min(high, most)
+        if not self.limits.either_way:
+            low = max(low, 0.0)
         if low > high:  # no single cost: there is more than the answer says
             return cost
         return Estimate(min(max(cost.value, low), high), low, high, cost.count)
@@ -366,6 +370,8 @@ class BisectionSearch:
             self.confirmed = self._slow_shares(ends).differ()
         elif enough and not self.confirmed:
             low, high = self.difference.bounds
+            if self.limits.either_way:  # the nearer end is what is surely there, the other the most
+                low, high = max(low, -high), max(high, -low)
             self.confirmed = low > 0
             if not self.confirmed and high < self.limits.at_least:
                 return BisectionEnding.NO_DIFFERENCE

@@ -27,6 +27,8 @@ MOST_REASON = 2000
 _MOST_LABEL = 1 << 20
 """A label may have some variables, each as long as an argument of a command can be."""
 
+NUMBER = r"^(nan|-?inf|-?[0-9]+(\.[0-9]+)?(e[-+][0-9]+)?)$"
+"""A float as Python writes it."""
 Figure = Annotated[float, Field(ge=LEAST_FIGURE, le=LARGEST_FIGURE, strict=True)]
 
 
@@ -38,6 +40,9 @@ class LaunchEntry(Frozen):
     state: Literal["ok", "failed", "timeout", "interrupted"]
     value: Figure | None
     """Seconds, or the number that was printed; null where it failed."""
+    number: Annotated[str, Field(pattern=NUMBER, max_length=32)] | None = None
+    """In place of the value where the question is whether a number changed: the number, of any sign,
+    or ``nan``, ``inf``, ``-inf``, which JSON has no numbers for."""
     reason: str = Field("", max_length=MOST_REASON)
     seconds: Seconds
     """Wall time."""
@@ -48,7 +53,7 @@ class LaunchEntry(Frozen):
 
     @model_validator(mode="after")
     def _has_what_its_state_says(self) -> LaunchEntry:
-        if (self.state == "ok") is (self.value is None):
+        if (self.state == "ok") is (self.value is None and self.number is None):
             have = "no value" if self.value is None else "a value"
             raise ValueError(f"a launch that is {self.state} has {have}")
         return self

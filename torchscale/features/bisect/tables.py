@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from torchscale.features.bisect.change_verdict import number_text
+from torchscale.features.bisect.equality import REPEATS
 from torchscale.features.bisect.export_schema import (
     BisectionExport,
     BisectionPlanExport,
+    ChangeExport,
     EnvironmentExport,
     ExpectedExport,
 )
@@ -14,7 +17,7 @@ from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document
 from torchscale.report.table import Column, Table
 from torchscale.report.values import TableValue, text_value
-from torchscale.util.interval_text import format_interval, with_interval
+from torchscale.util.interval_text import format_estimate, format_interval, with_interval
 from torchscale.util.units import format_coarse_seconds, format_percent, format_seconds
 
 _KNOWN = 0.005
@@ -28,8 +31,8 @@ def print_bisection(result: BisectionExport, console: Console) -> None:
     columns = (
         Column("environment", prose=True),
         Column("launches", numeric=True),
-        Column("mean", numeric=True),
-        Column("slow", numeric=True),
+        Column("mean" if result.change is None else "number", numeric=True),
+        Column("slow" if result.change is None else "changed", numeric=True),
         Column("state", prose=True),
     )
     table = Table("", columns, tuple(_rows(result)))
@@ -48,8 +51,14 @@ def print_plan(plan: BisectionPlanExport, console: Console) -> None:
         state = "" if is_built else "to be built when it is asked for"
         said = ", ".join(part for part in (role, state) if part)
         lines.append(f"  {label}{said and f' ({said})'}")
+    if plan.exact_launches is not None:
+        lines.append(
+            f"Where launches repeat their number: about {plan.exact_launches} launches; "
+            f"{2 * REPEATS} where both ends agree"
+        )
     origin = "measured in this folder" if plan.noise_measured else "assumed: nothing was launched"
-    lines.append(f"Noise of a launch: {format_percent(plan.noise)} ({origin})")
+    if plan.noise is not None:
+        lines.append(f"Noise of a launch: {format_percent(plan.noise)} ({origin})")
     lines += [_expected(one, plan.most_launches) for one in plan.expected]
     title = f"What differs: {'; '.join(plan.changes)}"
     print_document(Document(title, "", tuple(lines), (), ()), console)
@@ -77,15 +86,19 @@ def _rows(result: BisectionExport) -> list[tuple[TableValue, ...]]:
         if len(skipped) > _MOST_UNLAUNCHED:
             rows.append(_values(f"… {len(skipped)} more", 0, state="not launched"))
         else:
-            rows += [_row(left, result.unit) for left in skipped]
+            rows += [_row(left, result) for left in skipped]
         skipped = []
         if one is not None:
-            rows.append(_row(one, result.unit))
+            rows.append(_row(one, result))
     return rows
 
 
-def _row(one: EnvironmentExport, unit: str) -> tuple[TableValue, ...]:
-    return _values(one.label, one.launches, _mean(one, unit), _slow(one), _state(one))
+def _row(one: EnvironmentExport, result: BisectionExport) -> tuple[TableValue, ...]:
+    if result.change is None:
+        figure = _mean(one, result.unit)
+    else:
+        figure = _numbers(one, result.change)
+    return _values(one.label, one.launches, figure, _slow(one), _state(one))
 
 
 def _values(
@@ -103,6 +116,14 @@ def _mean(one: EnvironmentExport, unit: str) -> str:
     return with_interval(text(one.mean, 4), format_interval(one.mean, (one.low, one.high), text))
 
 
+def _numbers(one: EnvironmentExport, change: ChangeExport) -> str:
+    scatter = change.scatter or change.least
+    if one.mean is None or scatter is None:
+        return ", ".join(one.numbers) or "–"
+    ends = None if one.low is None or one.high is None else (one.low, one.high)
+    return format_estimate(one.mean, ends, number_text(scatter))
+
+
 def _number(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
@@ -110,6 +131,8 @@ def _number(value: float, digits: int = 3) -> str:
 def _slow(one: EnvironmentExport) -> str:
     if one.slow is None:
         return "–"
+    if one.level is not None and one.level > 1:
+        return "otherwise"
     if one.slow < _KNOWN:
         return "no"
     if one.slow > 1 - _KNOWN:
@@ -127,6 +150,8 @@ def _state(one: EnvironmentExport) -> str:
 
 
 def _basis(result: BisectionExport) -> list[str]:
+    if result.change is not None:
+        return _basis_of_change(result, result.change)
     lines = []
     if result.noise is not None:
         measured = (
@@ -138,3 +163,17 @@ def _basis(result: BisectionExport) -> list[str]:
             measured += f" Wrong with a probability of at most {error} (torchscale docs bisect)."
         lines.append(measured)
     return lines
+
+
+def _basis_of_change(result: BisectionExport, change: ChangeExport) -> list[str]:
+    measured = (
+        f"{change.why} {result.launches} launches in {format_seconds(result.seconds)}".strip()
+    )
+    if change.rule != "mean":
+        return [f"{measured}."]
+    if change.scatter is not None:
+        measured += f"; scatter of a launch {change.scatter:.3g}"
+    if result.ending in ("found", "no difference"):
+        error = format_percent(result.error_probability, 0)
+        measured += f". Wrong with a probability of at most {error} (torchscale docs bisect)"
+    return [f"{measured}."]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from torchscale.analysis.stats.estimate import Estimate, from_log
+from torchscale.features.bisect.changes import ChangeSearch
 from torchscale.features.bisect.environment import Candidate
 from torchscale.features.bisect.export_schema import (
     BisectionExport,
@@ -56,7 +57,7 @@ def describe(
         ending="interrupted" if interrupted else ending.value,
         verdict=_sentence(question, search, costs, difference),
         kind=answer[0].kind.value if answer else None,
-        answers=tuple(_members(question, one) for one in answer),
+        answers=tuple(members_of(question, one) for one in answer),
         costs=tuple(costs),
         difference=difference,
         error_probability=search.limits.alpha,
@@ -80,7 +81,7 @@ def _cost(what: str, cost: Estimate) -> CostExport:
     return CostExport(what=what, ratio=cost.value, low=low, high=high)
 
 
-def _members(question: Question, one: Hypothesis) -> tuple[str, ...]:
+def members_of(question: Question, one: Hypothesis) -> tuple[str, ...]:
     """The first slow environment, or the factors."""
     if one.kind is AnswerKind.STEP:
         return (question.candidates[one.members[0]].label,)
@@ -93,7 +94,7 @@ def _costs(
     """What the answer costs; nothing where slow launches were counted."""
     if not answer:
         return []
-    names: Sequence[str] = _members(question, answer[0])
+    names: Sequence[str] = members_of(question, answer[0])
     if answer[0].kind is not AnswerKind.SUM:
         names = [" and ".join(names)]
     costs = [(name, search.cost(effect)) for effect, name in enumerate(names)]
@@ -126,7 +127,7 @@ def _sentence(
         )
     if not search.confirmed:
         return f"Undecided whether {bad} is slower than {good}: {measured or 'too few launches'}."
-    left = " or ".join(", ".join(_members(question, group[0])) for group in search.groups[:4])
+    left = " or ".join(", ".join(members_of(question, group[0])) for group in search.groups[:4])
     more = " …" * (len(search.groups) > 4)
     return f"{bad} is slower than {good}: {measured}. Undecided what it comes from: {left}{more}."
 
@@ -140,7 +141,7 @@ def _found(question: Question, search: BisectionSearch, costs: Sequence[CostExpo
     measured = _shown(costs[0]) if costs else _slow_launches(search)
     if kind is AnswerKind.STEP:
         return _step(question, search, measured)
-    listed = [_of_factors(one.kind, _members(question, one)) for one in answer]
+    listed = [_of_factors(one.kind, members_of(question, one)) for one in answer]
     if len(listed) > 1:
         choice = " or ".join(listed)
         return f"Slower: {measured}. No environment whose launches count tells apart: {choice}."
@@ -205,7 +206,7 @@ def _environment(
         requirements=candidate.environment.requirements,
         revision=candidate.environment.revision,
         variables=dict(candidate.environment.variables),
-        state=_state(place, search),
+        state=state_of(place, search),
         reason=search.unusable.get(place, ""),
         launches=len(logs),
         mean=mean,
@@ -216,7 +217,8 @@ def _environment(
     )
 
 
-def _state(place: int, search: BisectionSearch) -> EnvironmentState:
+def state_of(place: int, search: BisectionSearch | ChangeSearch) -> EnvironmentState:
+    """How it is with an environment."""
     if place in search.unusable:
         return "not built" if search.unusable[place].startswith(NOT_BUILT) else "failed"
     if place in search.modes:

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -25,8 +25,10 @@ from torchscale.errors import UsageError
 from torchscale.util.optional import optional
 
 if TYPE_CHECKING:
+    from torchscale.features.bisect.changes import ChangeRule
     from torchscale.features.bisect.launcher import LaunchMetric, MetricName
     from torchscale.features.bisect.outcome import BisectOutcome, BisectRequest
+    from torchscale.features.bisect.printed import PrintedNumber
     from torchscale.features.bisect.question import Question
 
 app = typer.Typer(
@@ -66,7 +68,7 @@ class _MetricOptions:
         option(
             "--metric NAME",
             "step: mean step of torch.optim, seen from outside. wall: seconds of the command. "
-            "cpu: its CPU seconds.",
+            "cpu: its CPU seconds. loss: did the loss change that it prints last?",
         ),
     ] = "step"
     metric_regex: Annotated[
@@ -77,6 +79,35 @@ class _MetricOptions:
         ),
     ] = None
     higher_is_better: Annotated[bool, option("--higher-is-better", "The number is a rate.")] = False
+    metric_key: Annotated[
+        str | None,
+        option(
+            "--metric-key KEY",
+            "Did this number change? A key of the last JSON line printed; eval.loss for a nested one.",
+        ),
+    ] = None
+    metric_file: Annotated[
+        Path | None,
+        option("--metric-file PATH", "Look for the key (default: loss) in this file of JSON."),
+    ] = None
+    changed: Annotated[
+        str | None,
+        option(
+            "--changed HOW",
+            "Ask whether the number changed, either way. exactly: launches repeat it. mean: they "
+            "scatter. auto: as both ends show.",
+        ),
+    ] = None
+    tolerance: Annotated[
+        float | None,
+        option("--tolerance T", "A change |a - b| up to T * max(1, |a|) is none.", min=0),
+    ] = None
+
+    @property
+    def asks_for_change(self) -> bool:
+        """Whether the question is if a number changed, and not what became slower."""
+        options = (self.metric_key, self.metric_file, self.changed, self.tolerance)
+        return self.metric == "loss" or any(value is not None for value in options)
 
     def checked(self) -> LaunchMetric:
         """The metric.
@@ -86,6 +117,8 @@ class _MetricOptions:
         """
         from torchscale.features.bisect.launcher import LaunchMetric  # noqa: PLC0415
 
+        if self.asks_for_change:
+            return LaunchMetric("change", source=self._source())
         if self.metric_regex is not None:
             return LaunchMetric("number", self.metric_regex, self.higher_is_better)
         if self.higher_is_better:
@@ -93,16 +126,52 @@ class _MetricOptions:
         for known in _METRICS:
             if self.metric == known:
                 return LaunchMetric(known)
-        raise UsageError(f"--metric {self.metric}: expected one of {', '.join(_METRICS)}")
+        raise UsageError(f"--metric {self.metric}: expected one of {', '.join(_METRICS)}, loss")
+
+    def _source(self) -> PrintedNumber:
+        """Where the number is that may have changed."""
+        from torchscale.features.bisect.printed import LOSS_KEY, PrintedNumber  # noqa: PLC0415
+
+        if self.higher_is_better:
+            raise UsageError("--higher-is-better: whether a number changed has no better side")
+        is_json = self.metric_key is not None or self.metric_file is not None
+        if is_json and self.metric_regex is not None:
+            raise UsageError("--metric-regex and --metric-key: name one place of the number")
+        if is_json:
+            key = self.metric_key or LOSS_KEY
+            return PrintedNumber(name=key, key=key, file=self.metric_file)
+        if self.metric_regex is not None:
+            return PrintedNumber(name="number", pattern=self.metric_regex)
+        if self.metric != "loss":
+            raise UsageError(
+                "--changed and --tolerance are about a number that the command prints",
+                hint="name it: --metric loss, --metric-key KEY or --metric-regex PATTERN",
+            )
+        return PrintedNumber()
+
+    def rule(self) -> ChangeRule:
+        """How numbers are compared.
+
+        Raises:
+            UsageError: there is no such rule.
+        """
+        from torchscale.features.bisect.changes import ChangeRule, ChangeRuleName  # noqa: PLC0415
+
+        for known in get_args(ChangeRuleName):
+            if (self.changed or "auto") == known:
+                return ChangeRule(known, self.tolerance or 0.0)
+        raise UsageError(
+            f"--changed {self.changed}: expected one of {', '.join(get_args(ChangeRuleName))}"
+        )
 
 
 @dataclass(frozen=True)
 class _BoundOptions:
     """How sure an answer is, and what it may take."""
 
-    at_least: Annotated[str, option("--at-least SHARE", "The smallest slowdown that matters.")] = (
-        "3%"
-    )
+    at_least: Annotated[
+        str | None, option("--at-least SHARE", "The smallest slowdown that matters. Default: 3%")
+    ] = None
     error: Annotated[str, option("--error SHARE", "Probability of a wrong answer, at most.")] = "5%"
     max_launches: Annotated[
         int, option("--max-launches N", "Launches that count.", min=6, max=1000)
@@ -146,8 +215,8 @@ def bisect(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Find which change made a command slower: versions of packages, commits of your code, or
-    environment variables, one of them or only several together.
+    """Find which change made a command slower, or changed its loss or another number: versions of
+    packages, commits of your code, or environment variables, one of them or only several together.
 
     GOOD and BAD are two lists of requirements (torch==2.9,numpy==2.1) or requirements files, two
     commits (git:v1.0 git:main), or two sets of variables (env:NCCL_ALGO=Ring env:NCCL_ALGO=Tree).
@@ -157,7 +226,7 @@ def bisect(
 
     The same command continues what was interrupted.
 
-    Exit codes: 0 answered, "not slower" too; 1 an end cannot be built or fails; 2 wrong input; 3 no
+    Exit codes: 0 answered, "not slower" and "not changed" too; 1 an end cannot be built or fails; 2 wrong input; 3 no
     answer: launches or time ran out; 130 interrupted.
 
     [bold]Examples[/bold]
@@ -171,6 +240,8 @@ def bisect(
     [cyan]torchscale bisect env:NCCL_ALGO=Ring env:NCCL_ALGO=Tree,NCCL_PROTO=LL -- torchrun … train.py[/cyan]
 
     [cyan]torchscale bisect --versions demo=1.0,1.1,1.2 --wheels wheels --metric wall -- python job.py[/cyan]
+
+    [cyan]torchscale bisect torch==2.9.0 torch==2.10.0 --index default --metric loss -- python train.py[/cyan]
     """
     from torchscale.features.bisect.cell import is_benchmark  # noqa: PLC0415
     from torchscale.features.bisect.environments.installer import Sources  # noqa: PLC0415 - `--help` does not need it
@@ -179,6 +250,8 @@ def bisect(
     from torchscale.features.bisect.search import Limits  # noqa: PLC0415
 
     _refuse_unknown(context)
+    if figure.asks_for_change and bounds.at_least is not None:
+        raise UsageError("--at-least is about slowdowns; --tolerance T is the change that matters")
     found = tuple(environments.wheels or ())
     for directory in found:
         if not directory.is_dir():
@@ -187,6 +260,7 @@ def bisect(
         question=_question(words_of(context), versions, found),
         command=_command(context),
         metric=figure.checked(),
+        rule=figure.rule(),
         sources=Sources(
             found,
             environments.index,
@@ -197,7 +271,7 @@ def bisect(
         directory=output_dir,
         limits=Limits(
             alpha=_positive("--error", bounds.error),
-            at_least=_positive("--at-least", bounds.at_least),
+            at_least=_positive("--at-least", bounds.at_least or "3%"),
             most_launches=bounds.max_launches,
         ),
         budget_seconds=optional(partial(parse_seconds, "--budget"), bounds.budget),

@@ -175,7 +175,9 @@ TESTED_BY: dict[str, str] = {
     "features/decide/tune/outcome.py": "features/decide/tune/test_run.py",
     "features/decide/tune/question.py": "features/decide/tune/test_run.py",
     "features/cluster/submit/pod_parts.py": "features/cluster/submit/test_manifests.py",
+    "features/bisect/outcome.py": "features/bisect/test_run.py",
     "features/bisect/tables.py": "features/bisect/test_verdict.py",
+    "features/bisect/change_export.py": "features/bisect/test_change_verdict.py",
     # What only real processes show, tested by launching them.
     "pytest_plugin/measure.py": "test_pytest_plugin.py",
     "pytest_plugin/session.py": "test_pytest_plugin.py",

@@ -22,7 +22,7 @@ from torchscale.features.bisect.launcher import CommandLauncher, Launch, LaunchM
 from torchscale.features.bisect.outcome import BisectOutcome, BisectRequest, recorded
 from torchscale.features.bisect.question import ask, ask_versions
 from torchscale.features.bisect.run import bisect
-from torchscale.features.bisect.search import BisectionEnding, Limits
+from torchscale.features.bisect.search import BisectionEnding, BisectionSearch, Limits
 from torchscale.features.bisect.state import FILE
 from torchscale.util.processes.subprocesses import wait_until
 
@@ -105,6 +105,7 @@ def request_of_six(tmp_path: Path) -> BisectRequest:
 
 
 def answer(outcome: BisectOutcome) -> list[int]:
+    assert isinstance(outcome.search, BisectionSearch)
     assert outcome.search.ending is BisectionEnding.FOUND
     return [one.members[0] for one in outcome.search.answer]
 

@@ -16,8 +16,8 @@ REPEATS = 2
 """Launches of both ends, and of the environments that the answer rests on: they show that a launch
 repeats the one before."""
 _MOST_SHIFTS = 4
-"""Changes that are searched, the largest first: where each version prints another number, all
-versions would be launched."""
+"""Changes that are searched: where each version prints another number, all versions would be
+launched."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,8 @@ class Equality:
 
     @cached_property
     def shifts(self) -> list[Shift]:
-        """All changes between environments in order, the largest first."""
+        """All changes between environments in order: those of neighbors first, of these the largest
+        first."""
         launched = [place for place in self.measurable if place in self.values]
         found = [
             Shift(
@@ -134,7 +135,7 @@ class Equality:
             for before, after in pairwise(launched)
             if self.levels[before] != self.levels[after]
         ]
-        return sorted(found, key=lambda one: -one.size)
+        return sorted(found, key=lambda one: (bool(one.between), -one.size))
 
     @cached_property
     def left(self) -> list[Hypothesis]:
@@ -165,27 +166,32 @@ class Equality:
         return once[0] if once else None
 
     def _halving(self) -> int | None:
-        """In the middle of the largest change that is not between neighbors."""
-        closed = [one for one in self.shifts if not one.between]
+        """In the middle of a change that is not between neighbors: of that which is steepest, since
+        a large one is to be found before many small ones."""
         wide = [one for one in self.shifts if one.between]
-        if not wide or (len(closed) >= _MOST_SHIFTS and closed[0].size >= wide[0].size):
+        if not wide or len(self.shifts) - len(wide) >= _MOST_SHIFTS:
             return None
-        return wide[0].between[len(wide[0].between) // 2]
+        steepest = max(wide, key=lambda one: (one.size / len(one.between), -len(one.between)))
+        return steepest.between[len(steepest.between) // 2]
 
     def _telling(self) -> int | None:
-        """The environment that leaves least, whatever it prints."""
+        """The environment that leaves least."""
         open_ones = [place for place in self.measurable if place not in self.values]
-        if not open_ones or (self.left and len(told_apart(self.left, self.measurable)) == 1):
+        if self.left and len(told_apart(self.left, self.measurable)) == 1:
+            # What the answer says of costs that add up is seen, too, and not left over alone.
+            seen = {_pattern(self.left[0], place) for place in self.values}
+            open_ones = [one for one in open_ones if _pattern(self.left[0], one) not in seen]
+        if not open_ones:
             return None
-        return min(open_ones, key=self._most_left)
+        return min(open_ones, key=self._share_left)
 
-    def _most_left(self, environment: int) -> float:
-        """The largest share of the answers that one number there would leave."""
+    def _share_left(self, environment: int) -> float:
+        """What share of the answers a number there leaves, on average."""
         shares: dict[int | None, float] = defaultdict(float)
         for one in self.left:
             said = {_pattern(one, place): level for place, level in self.levels.items()}
             shares[said.get(_pattern(one, environment))] += one.weight
-        return max(shares.values(), default=0)
+        return sum(share**2 for share in shares.values())
 
     def _basis(self) -> list[int]:
         """What the answer rests on."""

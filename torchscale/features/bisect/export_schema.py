@@ -61,7 +61,7 @@ class ChangeExport(Export):
     scatter: float | None
     """Of means: standard deviation of a launch, in the number's unit."""
     shifts: tuple[ShiftExport, ...]
-    """The change, then further ones, the largest first. Of factors: between both ends."""
+    """The largest change between neighbors, then further ones. Of factors: between both ends."""
 
 
 # Unsteady: its launches scatter more than those of the others.

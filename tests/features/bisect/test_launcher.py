@@ -10,6 +10,7 @@ import pytest
 
 from torchscale.errors import MachineError, UsageError
 from torchscale.features.bisect.launcher import CommandLauncher, Launch, LaunchMetric
+from torchscale.features.bisect.printed import PrintedNumber
 from torchscale.launch.control import StopRequest
 
 RATE = LaunchMetric("number", r"rate: ([0-9.,]+)", higher_is_better=True)
@@ -50,6 +51,26 @@ def test_a_printed_number(tmp_path: Path) -> None:
     done = launch(tmp_path, "print('rate: 12.5')", RATE)
     assert (done.value, done.state) == (12.5, "ok")
     assert (tmp_path / "logs" / "launch-003.log").read_text() == "rate: 12.5\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", ["-0.25", "0", "nan"])
+def test_a_loss_of_any_sign(tmp_path: Path, number: str) -> None:
+    done = launch(tmp_path, f"print('loss: {number}')", LaunchMetric("change"))
+    assert (repr(done.value), done.state) == (repr(float(number)), "ok")
+    none = launch(tmp_path, "print('done')", LaunchMetric("change"))
+    assert (none.value, none.state) == (None, "failed")
+    assert none.reason == "printed no number after a word that ends in loss"
+    failed = launch(tmp_path, "print('loss: 1'); raise SystemExit(3)", LaunchMetric("change"))
+    assert (failed.value, failed.reason) == (None, "exit code 3: loss: 1")
+
+
+@pytest.mark.slow
+def test_a_file_of_the_directory_of_the_launch(tmp_path: Path) -> None:
+    metric = LaunchMetric("change", source=PrintedNumber("loss", file=Path("out.json")))
+    write = """open('out.json', 'w').write('{"loss": 0.5}')"""
+    assert launch(tmp_path, write, metric, cwd=tmp_path).value == 0.5
+    assert "older than the launch" in launch(tmp_path, "", metric, cwd=tmp_path).reason
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from tests.features.bisect.wheels import write_versions, write_wheel
 from tests.repositories import commits
 from torchscale.errors import ExitCode, OutputError, StoreError, UsageError
+from torchscale.features.bisect.changes import ChangeRule
 from torchscale.features.bisect.environment import ProgramEnvironment
 from torchscale.features.bisect.environments.builder import Builder, Built
 from torchscale.features.bisect.environments.installer import Sources
@@ -71,7 +73,7 @@ class FakeMachine:
         self.ran.append(version)
         if version in self.failing:
             return Launch(None, "failed", "exit code 1: ImportError: no", 0.1)
-        return Launch(self.seconds(version), "ok", "", self.seconds(version))
+        return Launch(self.seconds(version), "ok", "", 1.0)
 
 
 @pytest.fixture
@@ -213,6 +215,29 @@ def test_a_rate_is_better_when_it_is_higher(
     (cost,) = outcome.export("").costs
     assert cost.ratio == pytest.approx(0.25, abs=0.01)
     assert outcome.export("").environments[0].mean == pytest.approx(100)
+
+
+def test_a_number_that_changed_is_kept_and_the_same_call_goes_on(
+    machine: FakeMachine, request_of_six: BisectRequest
+) -> None:
+    machine.seconds = lambda version: math.nan if version >= 2 else -2.5
+    asked = replace(request_of_six, metric=LaunchMetric("change"))
+    machine.stop_after = 5
+    assert bisect(asked).interrupted
+    kept = json.loads((asked.folder / FILE).read_text())["launches"]
+    assert {(entry["value"], entry["number"]) for entry in kept} == {(None, "-2.5"), (None, "nan")}
+    machine.stop_after = None
+    lines: list[str] = []
+    outcome = bisect(asked, on_line=lines.append)
+    result = outcome.export("")
+    assert outcome.exit_code is ExitCode.OK
+    assert result.verdict == "The loss changed with demo 1.2, against demo 1.1: -2.5 → nan."
+    assert any("nan" in line for line in lines)
+    before = len(machine.ran)
+    assert bisect(asked).export("").answers == (("demo 1.2",),)
+    assert len(machine.ran) == before
+    with pytest.raises(StoreError, match="another"):
+        bisect(replace(asked, rule=ChangeRule(tolerance=0.1)))
 
 
 @pytest.mark.parametrize("change", ["command", "alpha", "metric", "question"])

@@ -178,9 +178,14 @@ class Equality:
         """The environment that leaves least."""
         open_ones = [place for place in self.measurable if place not in self.values]
         if self.left and len(told_apart(self.left, self.measurable)) == 1:
-            # What the answer says of costs that add up is seen, too, and not left over alone.
+            # More may change the number than the answers have: each factor alone is seen, too, and
+            # all that the answer says.
             seen = {_pattern(self.left[0], place) for place in self.values}
-            open_ones = [one for one in open_ones if _pattern(self.left[0], one) not in seen]
+            open_ones = [
+                place
+                for place in open_ones
+                if _is_single(place) or _pattern(self.left[0], place) not in seen
+            ]
         if not open_ones:
             return None
         return min(open_ones, key=self._share_left)
@@ -198,6 +203,11 @@ class Equality:
         if self.is_ordered:
             return [self.shifts[0].before, self.shifts[0].after]
         return sorted(self.values)
+
+
+def _is_single(environment: int) -> bool:
+    """Whether one factor alone is new, in the order of all combinations."""
+    return environment.bit_count() == 1
 
 
 def _pattern(one: Hypothesis, environment: int) -> tuple[bool, ...]:

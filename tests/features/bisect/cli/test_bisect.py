@@ -49,7 +49,15 @@ def test_a_dry_run_as_json(wheels: Path) -> None:
         (["a==1", "a==2", "--", "x"], "nothing says where packages come from"),
         (["a==1", "a==2", "--wheels", "none", "--", "x"], "--wheels none: no such directory"),
         (["a==1", "--versions", "a=1,2", "--", "x"], "a==1 is one too many"),
-        (["a==1", "a==2", "--metric", "loss", "--", "x"], "expected one of step, wall, cpu"),
+        (["a==1", "a==2", "--metric", "speed", "--", "x"], "expected one of step, wall, cpu, loss"),
+        (
+            ["a==1", "a==2", "--metric", "loss", "--changed", "much", "--", "x"],
+            "auto, exactly, mean",
+        ),
+        (["a==1", "a==2", "--metric", "loss", "--at-least", "1%", "--", "x"], "--tolerance"),
+        (["a==1", "a==2", "--metric", "loss", "--higher-is-better", "--", "x"], "no better side"),
+        (["a==1", "a==2", "--tolerance", "1e-6", "--", "x"], "name it: --metric loss"),
+        (["a==1", "a==2", "--metric-key", "k", "--metric-regex", "(.)", "--", "x"], "one place"),
         (["a==1", "a==2", "--higher-is-better", "--", "x"], "--metric-regex"),
         (["a==1", "a==2", "--at-least", "0", "--", "x"], "expected a share above 0"),
         (["a==1", "a==2", "--error", "many", "--", "x"], "expected a share"),
@@ -79,6 +87,46 @@ def test_the_example_of_the_page(tmp_path: Path) -> None:
         assert "No environment whose launches count tells apart" in shown
     else:
         assert shown.startswith("Slower only with all of CHUNK=large → small, COPIES=1 → 2")
+
+
+def test_a_dry_run_of_a_loss(wheels: Path) -> None:
+    done = torchscale(
+        wheels, "bisect", "demo==1.0", "demo==1.3", "--wheels", "wheels", "--metric", "loss",
+        "--dry-run", "--", "python", "job.py",
+    )  # fmt: skip
+    assert "Where launches repeat their number: about " in done.stdout
+    assert "Noise" not in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--metric", "loss"), "The loss changed with ORDER=1 → 2: 2.31 → 2.3100000000000005 ("),
+        (("--metric", "loss", "--tolerance", "1e-9"), "The loss did not change by more than the"),
+        (("--metric-key", "eval.loss"), "eval.loss changed with ORDER=1 → 2: 1.0 → 2.0 (+1)."),
+        (
+            ("--metric-file", "out/log.jsonl"),
+            "loss did not change: ORDER=1 and ORDER=2 both print 7",
+        ),
+        (("--metric-regex", "epoch (.+)", "--changed", "auto"), "The number did not change: "),
+    ],
+)
+def test_whether_a_number_changed(tmp_path: Path, options: tuple[str, ...], told: str) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "job.py").write_text(
+        "import json, math, os\n"
+        "order = int(os.environ['ORDER'])\n"
+        "print('epoch 3')\n"
+        "print(json.dumps({'eval': {'loss': float(order)}}))\n"
+        "print({'loss': math.nextafter(2.31, 3) if order == 2 else 2.31})\n"
+        "open('out/log.jsonl', 'w').write('{\"loss\": 8}\\n{\"loss\": 7}\\n')\n"
+    )
+    done = torchscale(
+        tmp_path, "bisect", "env:ORDER=1", "env:ORDER=2", *options, "--", "python3", "job.py"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(told)
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from pathlib import Path
 CEILINGS: Mapping[str, int] = {
     "profile": 24_300,
     "compare": 20_350,
-    "bisect": 24_500,
+    "bisect": 25_500,
     "validate": 24_100,
     "benchmark": 22_800,
     "measure": 22_550,
@@ -47,13 +47,13 @@ CEILINGS: Mapping[str, int] = {
     "feature compare": 6_100,
     "feature decide": 4_000,
     "feature cluster": 3_800,
-    "feature bisect": 3_000,
+    "feature bisect": 3_900,
     "feature imports": 1_900,
     "feature machine": 3_800,
     "feature export": 1_300,
     "feature pytest": 500,
     "core": 35_200,
-    "package": 89_300,
+    "package": 89_700,
 }
 """Command, feature, ``core`` or ``package`` → the most code lines: 1 to 5 % above what they are, so
 that an import that brings in another part of the package is noticed. Who needs more says why in

@@ -33,6 +33,11 @@ def told(
     )
 
 
+def change_export() -> BisectionExport:
+    """One with a change of means, and an environment in between that was not launched."""
+    return told(play(lambda place: 2.3 - 0.2 * (place >= 3), 6, scatter=SCATTER, seed=1))
+
+
 def shown(result: BisectionExport) -> str:
     text = io.StringIO()
     print_bisection(result, Console(file=text, width=80))
@@ -91,7 +96,7 @@ def test_a_third_number_is_a_further_change() -> None:
 
 
 def test_means_with_their_intervals() -> None:
-    result = told(play(lambda place: 2.3 - 0.2 * (place >= 3), 6, scatter=SCATTER, seed=1))
+    result = change_export()
     assert result.verdict.startswith("The loss changed with demo 1.3, against demo 1.2: -0.")
     assert result.change is not None
     assert result.change.rule == "mean"

@@ -18,6 +18,7 @@ import pytest
 
 from tests.explanations import measured as measured_parts
 from tests.factories import cells
+from tests.features.bisect.test_change_verdict import change_export
 from tests.features.bisect.test_verdict import bisection_export
 from tests.features.compare.analysis.test_compare import STEADY, result, scaled, side
 from tests.features.compare.analysis.test_operators import AFTER, BEFORE
@@ -188,7 +189,13 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.HISTORY, "history", lambda: history_json(changed_history())),
     (ResultSchema.TUNE, "tune", lambda: tuning_export().model_dump_json()),
     (ResultSchema.TUNE, "tune of strategies", lambda: strategies_export().model_dump_json()),
-    (ResultSchema.BISECT, "bisect", lambda: bisection_export().model_dump_json()),
+    (
+        ResultSchema.BISECT,
+        "bisect",
+        lambda: bisection_export()
+        .model_copy(update={"change": change_export().change})
+        .model_dump_json(),
+    ),
     (ResultSchema.PROFILE, "profile", profile_text),
     (
         ResultSchema.VALIDATE,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.features.bisect.test_change_verdict import change_export
 from tests.features.bisect.test_verdict import bisection_export
 from tests.features.compare.history.test_page import changed_history
 from tests.features.compare.sections.test_document import CONTENDED
@@ -118,6 +119,7 @@ PRINTED: dict[str, Printer] = {
     "strategies": lambda console, _: print_tuning(strategies_export(), "a model", console),
     "settings": lambda console, _: print_tuning(tuning_export(), "a model", console),
     "a bisection": lambda console, _: print_bisection(bisection_export(), console),
+    "a loss that changed": lambda console, _: print_bisection(change_export(), console),
 }
 
 

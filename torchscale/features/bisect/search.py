@@ -370,8 +370,8 @@ class BisectionSearch:
             self.confirmed = self._slow_shares(ends).differ()
         elif enough and not self.confirmed:
             low, high = self.difference.bounds
-            if self.limits.either_way:  # the nearer end is what is surely there, the other the most
-                low, high = max(low, -high), max(high, -low)
+            if self.limits.either_way:  # a fall counts as the rise that takes it back
+                low, high = max(low, 1 / (1 + high) - 1), max(high, 1 / (1 + low) - 1)
             self.confirmed = low > 0
             if not self.confirmed and high < self.limits.at_least:
                 return BisectionEnding.NO_DIFFERENCE

@@ -175,6 +175,7 @@ TESTED_BY: dict[str, str] = {
     "features/decide/tune/outcome.py": "features/decide/tune/test_run.py",
     "features/decide/tune/question.py": "features/decide/tune/test_run.py",
     "features/cluster/submit/pod_parts.py": "features/cluster/submit/test_manifests.py",
+    "features/bisect/cli/options.py": "features/bisect/cli/test_bisect.py",
     "features/bisect/outcome.py": "features/bisect/test_run.py",
     "features/bisect/tables.py": "features/bisect/test_verdict.py",
     "features/bisect/change_export.py": "features/bisect/test_change_verdict.py",

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tests.features.bisect.test_changes import SCATTER, play
 from torchscale.features.bisect.change_export import describe_change
-from torchscale.features.bisect.change_verdict import ChangeVerdict, number_text
+from torchscale.features.bisect.change_verdict import ChangeSentences, number_text
 from torchscale.features.bisect.changes import ChangeSearch
 from torchscale.features.bisect.export_schema import BisectionExport
 from torchscale.features.bisect.printed import PrintedNumber
@@ -90,7 +90,7 @@ def test_a_third_number_is_a_further_change() -> None:
     assert result.notes == (
         "The loss also changes with demo 1.2, against demo 1.1: 0.0 → 0.5 (+0.5).",
     )
-    assert "otherwise" in shown(result)
+    assert "yes, another" in shown(result)
     back = told(play(lambda place: (1.0, 1.0, 1.0, 8.0, 1.0, 2.0)[place], 6))
     assert any(note.endswith("8.0 → 1.0 (-7), as at demo 1.0.") for note in back.notes)
 
@@ -146,11 +146,11 @@ ABC = ask("a==1,b==1,c==1", "a==2,b==2,c==2", directory=Path())
 
 def test_what_is_known_is_told_once_it_is() -> None:
     search = ChangeSearch(SIX.hypotheses, 6)
-    verdict = ChangeVerdict(SIX, search, "The loss")
+    verdict = ChangeSentences(SIX, search, "The loss")
     assert verdict.known() == []
     for place in (0, 5, 0, 5):
         search.add(place, float(place))
-    lines = ChangeVerdict(SIX, search, "The loss").known()
+    lines = ChangeSentences(SIX, search, "The loss").known()
     assert lines[0].startswith("Compared exactly")
     assert lines[1] == "The loss changed between both ends."
 

@@ -160,6 +160,18 @@ def test_failures_of_a_version_leave_the_others() -> None:
     assert first_changed(search) == [2, 3]
 
 
+def test_a_factor_whose_second_launch_fails_is_left_out() -> None:
+    search = ChangeSearch(factorial(2), 4)
+    while asked := search.next_round():
+        for place in asked:
+            if place == 1 and search.launched(1):
+                search.add_failure(place, "failed: out of memory")
+            else:
+                search.add(place, float(place >= 2))
+    assert search.unusable == {1: "failed: out of memory"}
+    assert search.ending is BisectionEnding.FOUND
+
+
 def test_launches_run_out() -> None:
     search = play(lambda place: float(place >= 50), 100, most_launches=6)
     assert search.ending is BisectionEnding.UNDECIDED

@@ -192,9 +192,11 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (
         ResultSchema.BISECT,
         "bisect",
-        lambda: bisection_export()
-        .model_copy(update={"change": change_export().change})
-        .model_dump_json(),
+        lambda: (
+            bisection_export()
+            .model_copy(update={"change": change_export().change})
+            .model_dump_json()
+        ),
     ),
     (ResultSchema.PROFILE, "profile", profile_text),
     (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from torchscale.features.bisect.change_verdict import ChangeVerdict
+from torchscale.features.bisect.change_verdict import ChangeSentences
 from torchscale.features.bisect.changes import ChangeSearch, MeanShift
 from torchscale.features.bisect.environment import Candidate
 from torchscale.features.bisect.export_schema import (
@@ -40,7 +40,7 @@ def describe_change(
         launches: All of them.
         command: The line that gives this again.
     """
-    told = ChangeVerdict(question, search, number.subject)
+    told = ChangeSentences(question, search, number.subject)
     ending, answer = search.ending or BisectionEnding.UNDECIDED, told.answer()
     return BisectionExport(
         ending="interrupted" if interrupted else ending.value,
@@ -66,7 +66,7 @@ def describe_change(
 
 
 def _change(
-    question: Question, search: ChangeSearch, told: ChangeVerdict, name: str
+    question: Question, search: ChangeSearch, told: ChangeSentences, name: str
 ) -> ChangeExport:
     least = scatter = None
     if search.means is not None:
@@ -82,7 +82,7 @@ def _change(
     )
 
 
-def _shifts(question: Question, search: ChangeSearch, told: ChangeVerdict) -> list[ShiftExport]:
+def _shifts(question: Question, search: ChangeSearch, told: ChangeSentences) -> list[ShiftExport]:
     answer, labels = told.answer(), [one.label for one in question.candidates]
     if not answer:
         return []

@@ -19,7 +19,7 @@ _MOST_DECIMALS = 17
 """More say nothing of a float."""
 
 
-class ChangeVerdict:
+class ChangeSentences:
     """The sentences."""
 
     def __init__(self, question: Question, search: ChangeSearch, subject: str) -> None:
@@ -162,7 +162,7 @@ class ChangeVerdict:
 
     def notes(self) -> list[str]:
         """What else is known."""
-        notes = self.notes_of_scatter()
+        notes = self._notes_of_scatter()
         if self._search.ending is not BisectionEnding.FOUND:
             return notes
         if self._means is not None:
@@ -201,9 +201,14 @@ class ChangeVerdict:
         lines = [self.why()] if self.rule is not None else []
         if self._search.confirmed:
             lines.append(f"{self._subject} changed between both ends.")
-        return lines + self.notes_of_scatter()
+        search = self._search
+        lines += [f"{self._labels[place]}: launches have two levels" for place in search.modes]
+        return lines + [
+            f"{self._labels[place]}: launches scatter more than those of the others"
+            for place in sorted(search.unsteady)
+        ]
 
-    def notes_of_scatter(self) -> list[str]:
+    def _notes_of_scatter(self) -> list[str]:
         """Environments whose launches are not of one level."""
         if self._means is None:
             return []

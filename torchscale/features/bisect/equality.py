@@ -152,8 +152,7 @@ class Equality:
     def answer(self) -> list[Hypothesis]:
         """The answer, or several that no launch can tell apart; empty where none fits."""
         if not self.is_ordered:
-            groups = told_apart(self.left, self.measurable)
-            return groups[0] if groups else []
+            return self.left
         shift = self.shifts[0]
         return [one for one in self.hypotheses if shift.before < one.members[0] <= shift.after]
 
@@ -202,7 +201,7 @@ class Equality:
         """What the answer rests on."""
         if self.is_ordered:
             return [self.shifts[0].before, self.shifts[0].after]
-        return sorted(self.values)
+        return [place for place in self.measurable if place in self.values]
 
 
 def _is_single(environment: int) -> bool:

@@ -181,9 +181,9 @@ def take_launch(
     search: BisectionSearch | ChangeSearch, entry: LaunchEntry, metric: LaunchMetric
 ) -> None:
     """Give a launch to the search."""
-    if entry.number is not None:
+    if isinstance(search, ChangeSearch) and entry.number is not None:
         search.add(entry.environment, float(entry.number))
-    elif entry.value is None:
+    elif entry.value is None or isinstance(search, ChangeSearch):
         search.add_failure(entry.environment, f"{entry.state}: {entry.reason}")
     elif not entry.is_warmup:
         value = 1 / entry.value if metric.higher_is_better else entry.value

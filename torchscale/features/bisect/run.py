@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from torchscale.errors import MachineError, UsageError
-from torchscale.features.bisect.change_verdict import ChangeVerdict
+from torchscale.features.bisect.change_verdict import ChangeSentences
 from torchscale.features.bisect.changes import ChangeSearch
 from torchscale.features.bisect.environment import Candidate
 from torchscale.features.bisect.environments.builder import Builder
@@ -120,7 +120,7 @@ class _Bisection:
         if not isinstance(search, ChangeSearch):
             self._told.tell(search, question.candidates, on_line)
             return
-        for line in ChangeVerdict(question, search, self._request.metric.source.subject).known():
+        for line in ChangeSentences(question, search, self._request.metric.source.subject).known():
             if line not in self._told.lines:
                 self._told.lines.append(line)
                 on_line(line)

@@ -132,7 +132,7 @@ def _slow(one: EnvironmentExport) -> str:
     if one.slow is None:
         return "–"
     if one.level is not None and one.level > 1:
-        return "otherwise"
+        return "yes, another"
     if one.slow < _KNOWN:
         return "no"
     if one.slow > 1 - _KNOWN:

@@ -44,7 +44,7 @@ class Layers(torch.nn.Module):
 def build():
     return Layers()
 """
-SWEEPS = (
+SWEEPS: tuple[dict[str, object], ...] = (
     {"models": ["tiny-resnet", "tiny-gpt2"], "batch_sizes": [8], "gpu_counts": [1, 2]},
     {"models": "flags_model:build", "batch_sizes": [8, 32], "gpu_counts": [2]},
 )
@@ -57,7 +57,7 @@ def measure(output: Path, repeats: int) -> None:
     (output / "flags_model.py").write_text(MODEL)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(output.resolve()), os.environ["PYTHONPATH"]])
     for number, sweep in enumerate(SWEEPS):
-        config = {
+        config: dict[str, object] = {
             **sweep,
             "device": "cpu",
             "benchmark": {"preset": "quick", "repeats": repeats},

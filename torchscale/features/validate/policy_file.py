@@ -19,7 +19,7 @@ _KEYS = tuple(Policy.model_fields)
 _SUBJECTS = tuple(subject.value for subject in Subject)
 _EXPECTED = {
     "looked_at": f"a list of: {', '.join(_SUBJECTS)}",
-    "burn_in_minutes": "minutes, 0 for none",
+    "burn_in_minutes": "minutes, 0 for none, a week at most",
     "rounds": "a whole number of at least 3",
     "compared": "true or false",
     "baseline_loss_percent": "a number from 0 to below 100",

@@ -24,6 +24,7 @@ class Subject(str, Enum):
 
 Percent = Annotated[float, Field(ge=0, lt=100, strict=True)]
 
+_MOST_MINUTES = 7 * 24 * 60
 MIN_ROUNDS = 3
 """The fewest rounds that are judged: two have an interval of twelve standard errors."""
 
@@ -52,7 +53,7 @@ class Policy(Frozen):
         Subject.DISK,
         Subject.TRAINING,
     )
-    burn_in_minutes: Annotated[float, Field(ge=0, strict=True)] = 0.0
+    burn_in_minutes: Annotated[float, Field(ge=0, le=_MOST_MINUTES, strict=True)] = 0.0
     rounds: Annotated[int, Field(ge=MIN_ROUNDS, le=10_000, strict=True)] = 5
     compared: Annotated[bool, Field(strict=True)] = False
     baseline_loss_percent: Percent = 5.0

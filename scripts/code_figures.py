@@ -55,7 +55,7 @@ FEATURES = {
     "predict": r"forecast|(cli|run|read)/predict",
     "history": r"history|trends",
     "tune": r"tune|tuning|setting_launcher",
-    "bisect": r"bisect|bisection|program_steps",
+    "bisect": r"bisect|bisection",
     "nodes": r"(?<!rules_)nodes|fleet|pairwise",
     "submit": r"submit|slurm|kubernetes|kubectl|manifests|pod_job|engines",
     "memory": r"(?<!shared_)(?<!tune/)memory|max_batch|frontier|batch_search",

@@ -161,7 +161,7 @@ def test_what_is_in_the_place_of_a_log_is_removed_and_not_written_to(
 @pytest.mark.slow
 def test_no_time_at_all_is_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock may not see the CPU time of what is soon done."""
-    monkeypatch.setattr("torchscale.features.bisect.launcher._cpu_seconds", lambda: 5.0)
+    monkeypatch.setattr("torchscale.features.watch.job.logged_program._cpu_seconds", lambda: 5.0)
     done = launch(tmp_path, "", LaunchMetric("cpu"))
     assert (done.value, done.state) == (None, "failed")
     assert "too little to be timed" in done.reason

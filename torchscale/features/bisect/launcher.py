@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-import resource
-import select
 import shutil
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -16,13 +12,13 @@ from typing import Literal
 from torchscale.errors import MachineError
 from torchscale.features.bisect.cell import cell_seconds, is_benchmark, one_launch
 from torchscale.features.bisect.printed import NoNumberError, PrintedNumber, check_pattern
-from torchscale.features.bisect.program_steps import ProgramSteps
 from torchscale.features.bisect.state import LARGEST_FIGURE, LEAST_FIGURE
+from torchscale.features.watch.job.logged_program import ProgramEnd, run_logged
+from torchscale.features.watch.job.program_steps import ProgramSteps
 from torchscale.launch.control import StopRequest
 from torchscale.util.files import make_directory, remove_tree
 from torchscale.util.interpreter import installed_program
-from torchscale.util.logs import open_log
-from torchscale.util.processes.subprocesses import ManagedProcess, tail
+from torchscale.util.processes.subprocesses import tail
 from torchscale.util.redaction import redact_text
 from torchscale.util.units import format_seconds
 
@@ -32,14 +28,7 @@ TIMEOUT_SECONDS = 1800.0
 LAUNCH_SECONDS = 5.0
 """Steps are measured for so long in a launch by default: what differs from launch to launch is not
 averaged out by longer ones."""
-_POLL_SECONDS = 0.05
-"""Between two looks whether the user stops or enough is measured. The end of the process itself is
-noticed at once."""
-_WORD = re.compile(r"\w")
-_ERROR = re.compile(r"(\[\w+\]:\s*)?([\w.]*(Error|Exception)\b|error: )")
-"""``ValueError: …``; torchrun writes the rank before it."""
 _LOG_BYTES = 1 << 20
-_LINE_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
@@ -179,29 +168,18 @@ class CommandLauncher:
         if self.is_cell:
             program = self._program(variables) or command[0]
             command = one_launch((program, *command[1:]), log.with_suffix(""))
-        is_measured: Callable[[], bool] = lambda: False  # noqa: E731 - the program ends by itself
-        if steps is not None:
-            is_measured = steps.is_measured
-        cpu = _cpu_seconds()
-        with open_log(log) as output:
-            started = time.monotonic()
-            process = ManagedProcess(command, env=variables, stdout=output, stderr=output, cwd=cwd)
-            try:
-                timed_out = not self._wait(process, is_measured)
-                seconds = time.monotonic() - started
-                ended_by_us = process.poll() is None
-            finally:
-                self.stop.end(process)
-        cpu = _cpu_seconds() - cpu
-        code = process.poll()
-        if self.stop.asked:
-            return Launch(None, "interrupted", "interrupted", seconds)
-        if timed_out:
-            reason = f"not finished after {self.timeout_seconds:g} s (--timeout)"
-            return Launch(None, "timeout", reason, seconds)
-        if code != 0 and not ended_by_us:
-            return Launch(None, "failed", _said(log, code), seconds)
-        return self._measured(log, steps, seconds, cpu)
+        end = run_logged(
+            command,
+            log,
+            variables,
+            cwd=cwd,
+            timeout_seconds=self.timeout_seconds,
+            stop=self.stop,
+            is_measured=(lambda: False) if steps is None else steps.is_measured,
+        )
+        if end.state != "ok":
+            return Launch(None, end.state, end.reason, end.seconds)
+        return self._measured(log, steps, end)
 
     def _with_number(
         self, launch: Launch, log: Path, cwd: Path | None, before: tuple[int, ...]
@@ -214,10 +192,8 @@ class CommandLauncher:
         except NoNumberError as error:
             return Launch(None, "failed", redact_text(str(error)), launch.seconds)
 
-    def _measured(
-        self, log: Path, steps: ProgramSteps | None, seconds: float, cpu: float
-    ) -> Launch:
-        value: float | None = seconds
+    def _measured(self, log: Path, steps: ProgramSteps | None, end: ProgramEnd) -> Launch:
+        value: float | None = end.seconds
         problem = ""
         if steps is not None:
             value = steps.seconds()
@@ -225,7 +201,7 @@ class CommandLauncher:
         elif self.metric.name == "step":
             value, problem = cell_seconds(log.with_suffix(""))
         elif self.metric.name == "cpu":
-            value = cpu
+            value = end.cpu_seconds
         elif self.metric.name == "number":
             value = self.metric.printed(tail(log, _LOG_BYTES))
             problem = (
@@ -235,40 +211,5 @@ class CommandLauncher:
         if value is not None and not is_figure(value):
             value, problem = None, f"its {self.metric.name} is {value:g} s, too little to be timed"
         if value is None:
-            return Launch(None, "failed", problem, seconds)
-        return Launch(value, "ok", "", seconds)
-
-    def _wait(self, process: ManagedProcess, is_measured: Callable[[], bool]) -> bool:
-        """Wait for the end of the process, to the moment, or until it is measured or the user
-        stops. Whether that was within the time limit."""
-        deadline = time.monotonic() + self.timeout_seconds
-        descriptor = os.pidfd_open(process.pid)
-        try:
-            poller = select.poll()
-            poller.register(descriptor, select.POLLIN)
-            while not poller.poll(_POLL_SECONDS * 1000):
-                if self.stop.asked or is_measured():
-                    return True
-                if time.monotonic() > deadline:
-                    return False
-        finally:
-            os.close(descriptor)
-        return True
-
-
-def _cpu_seconds() -> float:
-    """CPU time of all processes that have ended below this one."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def _said(log: Path, code: int | None) -> str:
-    """How a program ended, and the last line of its log that names an error, else its last line."""
-    ending = f"exit code {code}"
-    if code is not None and code < 0:
-        ending = f"signal {-code}"
-    lines = [line.strip() for line in tail(log).splitlines() if _WORD.search(line)]
-    errors = [line for line in lines if _ERROR.match(line)]
-    if not lines:
-        return ending
-    return redact_text(f"{ending}: {(errors or lines)[-1][:_LINE_CHARACTERS]}")
+            return Launch(None, "failed", problem, end.seconds)
+        return Launch(value, "ok", "", end.seconds)

@@ -13,16 +13,15 @@ from pathlib import Path
 
 from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.catalog.model_facts import OptionValue
-from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
-from torchscale.features.watch.analysis.step_log import joined, part_of
 from torchscale.features.watch.hang.watched_job import ask_starting_ranks
 from torchscale.features.watch.job.job import WatchedJob
+from torchscale.features.watch.job.job_measurement import JobMeasurement
 from torchscale.features.watch.job.script_command import (
     script_command,
     script_environment,
     script_of,
 )
-from torchscale.features.watch.job.script_records import WATCHED, MeasuredProgram
+from torchscale.features.watch.job.script_records import WATCHED
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import EndingKind, LaunchEnding
@@ -109,8 +108,7 @@ class _ScriptLaunch:
         make_directory(self._watched)
         self._program = Path(shlex.split(self._script.text)[0]).name
         self._budget_seconds = limits.budget_seconds
-        self._measurement = ScriptMeasurement(self._cell.measurement, self._script.steps)
-        self._steps: list[JobSteps] = []
+        self._measurement = JobMeasurement(self._cell.measurement, self._script.steps)
         clock.begin()
         self._job = WatchedJob(
             self._watched.absolute(),
@@ -166,21 +164,7 @@ class _ScriptLaunch:
         return ending
 
     def _write_records(self) -> None:
-        streams = self._job.streams
-        for stream in streams.values():
-            self._job.guarded(stream.read_use)
-        everything, measurement = joined(self._steps), self._measurement
-        begin = (measurement.first or 0) - everything.first
-        assert measurement.ended_by is not None  # noqa: S101 - see _shortfall
-        measured = MeasuredProgram(
-            part_of(everything, begin, begin + measurement.measured),
-            measurement.batches_of(len(streams)),
-            measurement.warmup_of(len(streams)),
-            measurement.ended_by,
-            tuple(streams.values()),
-            self._job.load,
-            self._task,
-        )
+        measured = self._measurement.program(self._job, self._task)
         measured.write(self._directory)
 
     def _write_report(self, ending: LaunchEnding) -> None:
@@ -213,11 +197,7 @@ class _ScriptLaunch:
         if self._budget_seconds is not None and not self._measurement.warmup_steps:
             spent = clock.now() - self._task.started_at
             self._measurement.set_budget(max(0.0, self._budget_seconds - spent))
-        self._steps.append(steps)
-        self._measurement.add(steps.wall)
-        if self._measurement.first is None:
-            kept = self._measurement.warmup_steps
-            self._steps = [part for part in self._steps if part.first + len(part) > kept]
+        self._measurement.take(attempt, steps)
 
     def _other_ranks(self) -> str:
         """How the ranks differ from those of the cell; empty where they do not."""

@@ -7,10 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from torchscale.analysis.exchanges.steps import JobSteps
 from torchscale.config.sections.benchmark import BenchmarkSettings
-from torchscale.features.watch.analysis.script_measurement import ScriptMeasurement
 from torchscale.features.watch.job.job import WatchedJob
+from torchscale.features.watch.job.job_measurement import JobMeasurement
 from torchscale.features.watch.job.program_processes import watching_environment
 from torchscale.schema.cells.training import Measurement
 from torchscale.util.files import make_directory, remove_tree
@@ -21,7 +20,11 @@ _READ_SECONDS = 0.5
 
 
 class ProgramSteps:
-    """Steps of one start of a program, by the rules of warm-up and measurement of own scripts."""
+    """Steps of one start of a program, by the rules of warm-up and measurement of own scripts.
+
+    Attributes:
+        rule: Of warm-up and measurement.
+    """
 
     def __init__(self, command: Sequence[str], directory: Path, seconds: float) -> None:
         """
@@ -37,11 +40,15 @@ class ProgramSteps:
         make_directory(self._directory)
         settings = BenchmarkSettings.model_validate({"preset": "quick", "measure_seconds": seconds})
         fields = set(Measurement.model_fields) - {"epochs", "warmup_epochs"}
-        rule = Measurement(**settings.model_dump(include=fields))
-        self._measurement = ScriptMeasurement(rule, "auto")
+        self.rule = Measurement(**settings.model_dump(include=fields))
+        self._measurement = JobMeasurement(self.rule, "auto")
         clock.begin()
         self._job = WatchedJob(
-            self._directory, command, clock.now(), on_steps=self._take, has_optimizer=True
+            self._directory,
+            command,
+            clock.now(),
+            on_steps=self._measurement.take,
+            has_optimizer=True,
         )
         self._read_at = 0.0
 
@@ -84,8 +91,3 @@ class ProgramSteps:
     def close(self) -> None:
         """Remove what the collectors wrote."""
         remove_tree(self._directory)
-
-    def _take(self, attempt: int, steps: JobSteps) -> None:
-        """The next steps of all ranks; of one start alone."""
-        if not attempt:
-            self._measurement.add(steps.wall)

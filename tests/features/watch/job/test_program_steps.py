@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from torchscale.features.bisect.program_steps import ProgramSteps
+from torchscale.features.watch.job.program_steps import ProgramSteps
 from torchscale.util.processes.subprocesses import wait_until
 
 pytestmark = pytest.mark.slow

@@ -58,6 +58,9 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "foreign options": {
             "measure collectives": "features.imports.nccl_flags:refuse_nccl_flags",
         },
+        "launches of commands": {
+            "watch": "features.watch.job.command_launches:command_launches",
+        },
         "hangs": {
             "autopsy": "features.watch.hang.evidence",
         },

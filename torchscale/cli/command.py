@@ -119,6 +119,14 @@ class WithProgram(OverridableGroup):
         return super().parse_args(ctx, args)
 
 
+def words_after_dashes(context: typer.Context) -> list[str] | None:
+    """What follows ``--`` in the line of a plain command; ``None`` without ``--``."""
+    arguments: list[str] = context.meta.get(_ARGUMENTS, [])
+    if "--" not in arguments:
+        return None
+    return arguments[arguments.index("--") + 1 :]
+
+
 def words_of(context: typer.Context) -> list[str]:
     """The arguments of a :class:`DefaultCommandGroup` that are neither options nor a subcommand."""
     return list(context.meta.get(_WORDS, ()))

@@ -11,6 +11,7 @@ from torchscale.config.sections.benchmark import BenchmarkSettings
 from torchscale.features.watch.job.job import WatchedJob
 from torchscale.features.watch.job.job_measurement import JobMeasurement
 from torchscale.features.watch.job.program_processes import watching_environment
+from torchscale.features.watch.job.script_records import MeasuredProgram
 from torchscale.schema.cells.training import Measurement
 from torchscale.util.files import make_directory, remove_tree
 from torchscale.worker.watch import clock
@@ -63,6 +64,7 @@ class ProgramSteps:
         if now - self._read_at >= _READ_SECONDS:
             self._read_at = now
             self._job.guarded(self._job.advance)
+            self._job.guarded(self._job.read_load)
         return self._measurement.ended_by is not None
 
     def seconds(self) -> float | None:
@@ -74,6 +76,18 @@ class ProgramSteps:
             return None
         return self._measurement.step_seconds
 
+    def measured(self) -> MeasuredProgram | None:
+        """The steps of :meth:`seconds`, rank by rank; ``None`` without, and where not all ranks
+        wrote here."""
+        if self.seconds() is None or len(self._job.streams) < self.world_size:
+            return None
+        return self._measurement.program(self._job)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the program, by what they say; 0 where none was seen."""
+        return max((one.facts.world_size for one in self._job.streams.values()), default=0)
+
     @property
     def shortfall(self) -> str:
         """Why no step was measured."""
@@ -84,6 +98,8 @@ class ProgramSteps:
         steps = self._job.steps
         if not steps:
             return "no step was seen: no optimizer of torch (torch.optim) stepped in it"
+        if len(self._job.streams) < self.world_size:
+            return f"{len(self._job.streams)} of {self.world_size} ranks made their steps here"
         return (
             f"it ended after {steps} steps, before warm-up and a batch of measured steps were over"
         )

@@ -40,8 +40,9 @@ class WatchedProgram:
         fields = set(Measurement.model_fields) - {"epochs", "warmup_epochs"}
         self.rule = Measurement(**self._experiment.benchmark.model_dump(include=fields))
 
-    def cell(self, world_size: int) -> TrainingCell:
-        """The cell of so many ranks; what the program alone knows is left open."""
+    def cell(self, world_size: int, rule: Measurement | None = None) -> TrainingCell:
+        """The cell of so many ranks; what the program alone knows is left open. ``rule``: by which
+        it was ended; ``None`` where it ran to its own end."""
         return TrainingCell(
             model=self.name,
             batch_size=None,
@@ -58,8 +59,12 @@ class WatchedProgram:
             cudnn_benchmark=False,
             data_source=OWN,
             num_samples=0,
-            measurement=self.rule,
-            script=Script(form="watched", text=_text(self.command), steps="all"),
+            measurement=rule or self.rule,
+            script=Script(
+                form="watched",
+                text=_text(self.command),
+                steps="all" if rule is None else "auto",
+            ),
         )
 
     def experiment_file(

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from torchscale.cli.command import words_after_dashes
 from torchscale.cli.options import BaselinesOption, Several
 from torchscale.cli.output import TERMINAL, message_console, note, print_json
 from torchscale.cli.parameters import argument, option
@@ -16,6 +17,11 @@ from torchscale.cli.parsing import members, share
 from torchscale.cli.rendering import chosen_formats, refuse_two_documents
 from torchscale.config.choices import Accept, CompareFormat, FailOn, Metric
 from torchscale.errors import UsageError
+from torchscale.features.compare.cli.compare.commands import (
+    LaunchOptions,
+    check_options,
+    launched,
+)
 from torchscale.features.compare.cli.compare.output import show, show_recordings
 from torchscale.features.compare.cli.compare.values import (
     chosen_fail_on,
@@ -139,6 +145,7 @@ def compare(
     *,
     rules: _RuleOptions,
     earlier: _ReferenceOptions,
+    launches: LaunchOptions,
     accept: Annotated[
         Several,
         option(
@@ -174,6 +181,9 @@ def compare(
     The unit is the launch: measure with benchmark.repeats of 3 or 5. With fewer than 3 a side, a
     change is unclear.
 
+    Commands after [bold]--[/bold], each in quotes, are launched by turns until the answer is clear;
+    the mean step of torch.optim counts. The same command continues what was interrupted.
+
     [bold]Examples[/bold]
 
     [cyan]torchscale compare results/before results/after[/cyan]
@@ -191,11 +201,18 @@ def compare(
     [cyan]torchscale compare results/nightly --save main && git add baselines/main.json[/cyan]
 
     [cyan]torchscale compare results/new --against median-of-10 --history torchscale.sqlite[/cyan]
+
+    [cyan]torchscale compare -- 'torchrun --nproc-per-node 8 a.py' 'torchrun --nproc-per-node 8
+    b.py'[/cyan]
+
+    [cyan]torchscale compare --over mb=10,25,50 -- torchrun … train.py --bucket {mb}[/cyan]
     """
     from torchscale.features.compare import compare as run  # noqa: PLC0415 - `--help` does not need it
     from torchscale.features.compare import recordings as recorded  # noqa: PLC0415
     from torchscale.features.compare.gate import gate  # noqa: PLC0415
 
+    words = words_after_dashes(context)
+    check_options(context, words)
     if keep.save is not None:
         _save(context, keep.save, sources, keep, as_json=as_json)
         return
@@ -210,30 +227,34 @@ def compare(
             f"--accept unclear contradicts --fail-on {gated_by.value}", hint="leave one of them out"
         )
     refuse_two_documents("--output", output, as_json=as_json)
-    paths, prices = sources_and_prices(sources, cost or [])
     chosen = chosen_formats(
         members("--format", formats, CompareFormat), CompareFormat.TERMINAL, output
     )
-    if why and recorded.are_recordings(paths):
-        show_recordings(paths[0], paths[1], chosen, output, as_json=as_json)
-        return
-    comparison = run.compare_sources(
-        paths,
-        run.Rules(
-            share("--threshold", rules.threshold),
-            tuple(members("--metric", rules.metrics, Metric)),
-            Accept.VERSIONS in accepted,
-            parse_match_keys(rules.match),
-            Accept.FLAGS in accepted,
-            earlier.against,
-            earlier.history,
-            why,
-        ),
-        reference=earlier.reference,
-        prices=prices,
-        baselines=keep.baselines,
-        observer=TERMINAL,
+    chosen_rules = run.Rules(
+        share("--threshold", rules.threshold),
+        tuple(members("--metric", rules.metrics, Metric)),
+        Accept.VERSIONS in accepted,
+        parse_match_keys(rules.match),
+        Accept.FLAGS in accepted,
+        earlier.against,
+        earlier.history,
+        why,
     )
+    if words is not None:
+        comparison = launched(context, words, launches, chosen_rules)
+    else:
+        paths, prices = sources_and_prices(sources, cost or [])
+        if why and recorded.are_recordings(paths):
+            show_recordings(paths[0], paths[1], chosen, output, as_json=as_json)
+            return
+        comparison = run.compare_sources(
+            paths,
+            chosen_rules,
+            reference=earlier.reference,
+            prices=prices,
+            baselines=keep.baselines,
+            observer=TERMINAL,
+        )
     show(comparison, chosen, output, as_json=as_json)
     gated = gate(
         comparison,

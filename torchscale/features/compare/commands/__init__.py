@@ -1,0 +1,1 @@
+"""Commands that are launched by turns and compared."""

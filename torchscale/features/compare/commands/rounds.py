@@ -1,0 +1,255 @@
+"""Launches commands by turns until their comparison is clear. Each side is a run folder, and what is
+compared is what ``compare A B`` compares."""
+
+from __future__ import annotations
+
+import random
+import shlex
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from torchscale.analysis.training.throughput import mean_step_seconds
+from torchscale.config.choices import MatchKey
+from torchscale.door import Slot
+from torchscale.errors import StoreError, TorchscaleError
+from torchscale.features.compare.analysis.change import MIN_LAUNCHES
+from torchscale.features.compare.commands.sides import CommandSide
+from torchscale.features.compare.commands.stopping import is_clear, is_look
+from torchscale.features.compare.compare import Rules, compare_sources
+from torchscale.features.compare.sections.document import ComparisonReport
+from torchscale.observer import Observer
+from torchscale.schema.cells.kinds import as_kind
+from torchscale.schema.cells.training import TrainingCell
+from torchscale.schema.launch.record import LaunchRecord, payload
+from torchscale.schema.launch.training import TrainingResult
+from torchscale.schema.state import State
+from torchscale.store.run_folder import load_run
+from torchscale.util.redaction import redact_arguments
+from torchscale.util.units import format_coarse_seconds, format_seconds
+from torchscale.util.words import plural
+
+_MATCH = (MatchKey.DATA,)
+"""Each side has one cell, whose data are its own: they match, whatever else differs."""
+_MOST_FAILURES = 2
+"""Of a command: a launch may fail for a reason of its own, as a port that is taken."""
+
+
+class Launches(Protocol):
+    """What launches commands."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the user wants to stop."""
+
+    def launch(self, command: Sequence[str], folder: Path) -> LaunchRecord:
+        """Launch a command once, and add what was measured to a run folder."""
+
+
+class _OpensLaunches(Protocol):
+    def __call__(
+        self, directory: Path, *, launch_seconds: float, timeout_seconds: float, observer: Observer
+    ) -> AbstractContextManager[Launches]: ...
+
+
+_LAUNCHES: Slot[_OpensLaunches] = Slot("launches of commands")
+
+
+@dataclass(frozen=True)
+class CommandComparison:
+    """Commands to compare.
+
+    Attributes:
+        sides: The commands; every other one is compared with the first.
+        directory: Of their run folders.
+        rules: How they are compared.
+        most_launches: Of each command.
+        budget_seconds: No round begins after so long; ``None`` for as long as it takes.
+        launch_seconds: For how long steps are measured in a launch.
+        timeout_seconds: Longest launch.
+    """
+
+    sides: tuple[CommandSide, ...]
+    directory: Path
+    rules: Rules
+    most_launches: int
+    budget_seconds: float | None
+    launch_seconds: float
+    timeout_seconds: float
+
+    @property
+    def folders(self) -> list[Path]:
+        """The run folder of each side."""
+        return [self.directory / side.name for side in self.sides]
+
+    def plan(self) -> list[str]:
+        """Lines on what will be done."""
+        least = min(MIN_LAUNCHES, self.most_launches)
+        steps_only = least * len(self.sides) * self.launch_seconds
+        return [
+            *(side.shown for side in self.sides),
+            f"By turns, {least} to {self.most_launches} launches of each until the answer is clear. "
+            f"A launch ends {self.launch_seconds:g} s after its warm-up: "
+            f"{format_coarse_seconds(steps_only)} of steps at least, and the starts.",
+        ]
+
+
+def compare_commands(
+    request: CommandComparison, observer: Observer, on_line: Callable[[str], None]
+) -> ComparisonReport | None:
+    """Launch until the comparison is clear or the limits are reached. The same call goes on with
+    what the folder has.
+
+    Args:
+        request: What is compared.
+        observer: Shows what is done.
+        on_line: Called with a line on each launch.
+
+    Returns:
+        The comparison; ``None`` where the user stopped.
+
+    Raises:
+        TorchscaleError: a command failed twice, or no step of it could be measured.
+        MachineError: a command cannot be started.
+        StoreError: the folder is in use, or of other commands.
+        OutputError: it cannot be written.
+    """
+    opened = _LAUNCHES["watch"](
+        request.directory,
+        launch_seconds=request.launch_seconds,
+        timeout_seconds=request.timeout_seconds,
+        observer=observer,
+    )
+    with opened as launches:
+        return _Rounds(request, launches, observer, on_line).run()
+
+
+class _Rounds:
+    """One session of a comparison."""
+
+    def __init__(
+        self,
+        request: CommandComparison,
+        launches: Launches,
+        observer: Observer,
+        on_line: Callable[[str], None],
+    ) -> None:
+        self._request, self._launches = request, launches
+        self._observer, self._on_line = observer, on_line
+        self._done = [
+            measured_launches(folder, side.command, request.launch_seconds)
+            for folder, side in zip(request.folders, request.sides, strict=True)
+        ]
+        self._failed: Counter[int] = Counter()
+        self._began = time.monotonic()
+
+    def run(self) -> ComparisonReport | None:
+        request = self._request
+        if any(self._done):
+            there = ", ".join(
+                f"{count} of {side.name}"
+                for count, side in zip(self._done, request.sides, strict=True)
+            )
+            self._on_line(f"Launches that are there already: {there}.")
+        is_first = True
+        while not self._is_over():
+            before = time.monotonic()
+            self._round()
+            if self._launches.is_stopped:
+                return None
+            if is_first:
+                self._tell_length(time.monotonic() - before)
+            is_first = False
+        return self._compared()
+
+    def _is_over(self) -> bool:
+        """Whether no further round is to begin."""
+        request, least = self._request, min(self._done)
+        if not least:
+            return False
+        spent = time.monotonic() - self._began
+        if request.budget_seconds is not None and spent >= request.budget_seconds:
+            return True
+        if least >= request.most_launches:
+            return True
+        is_even = least == max(self._done)
+        if not (is_even and is_look(least, request.most_launches)):
+            return False
+        return is_clear(self._compared(why=False).pairs)
+
+    def _round(self) -> None:
+        """A launch of each side that has no more than another one, in random order: what slowly
+        changes on the machine is no difference between them."""
+        target = min(self._done) + 1
+        asked = [place for place, count in enumerate(self._done) if count < target]
+        random.shuffle(asked)
+        for place in asked:
+            while self._done[place] < target and not self._launches.is_stopped:
+                self._launch(place, target)
+
+    def _launch(self, place: int, number: int) -> None:
+        side, folder = self._request.sides[place], self._request.folders[place]
+        with self._observer.status(f"Launch {number} of {side.name}"):
+            record = self._launches.launch(side.command, folder)
+        if record.state is State.INTERRUPTED:
+            return
+        if record.state is State.OK:
+            self._done[place] += 1
+            step = mean_step_seconds(payload(record, TrainingResult))
+            self._on_line(f"launch {number} of {side.name}: {format_seconds(step, 4)} a step")
+            return
+        self._on_line(f"launch {number} of {side.name}: {record.state.value}: {record.reason}")
+        self._failed[place] += 1
+        if record.state is State.INVALID:
+            raise TorchscaleError(
+                f"{side.name} cannot be compared by its steps: {record.reason}",
+                hint="a launch needs steps of a torch optimizer for its warm-up and "
+                f"{self._request.launch_seconds:g} s; hyperfine, or torchscale bisect --metric "
+                "wall, times whole commands",
+            )
+        if self._failed[place] >= _MOST_FAILURES:
+            raise TorchscaleError(
+                f"{side.name} failed twice: {record.reason}",
+                hint=f"what it printed: {folder}/launch.log",
+            )
+
+    def _tell_length(self, round_seconds: float) -> None:
+        least = max(0, min(MIN_LAUNCHES, self._request.most_launches) - min(self._done))
+        most = self._request.most_launches - min(self._done)
+        if most > 0:
+            self._on_line(
+                f"A round of {plural(len(self._done), 'launch')} takes "
+                f"{format_coarse_seconds(round_seconds)}: {format_coarse_seconds(least * round_seconds)} to "
+                f"{format_coarse_seconds(most * round_seconds)} are left."
+            )
+
+    def _compared(self, *, why: bool = True) -> ComparisonReport:
+        rules = replace(self._request.rules, match=_MATCH)
+        if not why:
+            rules = replace(rules, why=False)
+        return compare_sources(list(map(str, self._request.folders)), rules)
+
+
+def measured_launches(folder: Path, command: Sequence[str], launch_seconds: float) -> int:
+    """How many launches of a command an earlier session has left in its run folder.
+
+    Raises:
+        StoreError: it is damaged, or holds something else.
+    """
+    if not (folder / "experiment.json").exists():
+        return 0
+    cells = load_run(folder).cells
+    text = shlex.join(redact_arguments(command))
+    for one in cells:
+        cell = as_kind(one.planned.cell, TrainingCell)
+        is_same = cell is not None and cell.script is not None and cell.script.text == text
+        if not is_same or cell is None or cell.measurement.measure_seconds != launch_seconds:
+            raise StoreError(
+                f"{folder} holds launches of another command, or of other --launch-seconds",
+                hint="name another folder with --output-dir",
+            )
+    return sum(len(one.launches) for one in cells)

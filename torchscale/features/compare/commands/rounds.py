@@ -4,7 +4,7 @@ compared is what ``compare A B`` compares."""
 from __future__ import annotations
 
 import random
-import shlex
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from typing import Protocol
 from torchscale.analysis.training.throughput import mean_step_seconds
 from torchscale.config.choices import MatchKey
 from torchscale.door import Slot
-from torchscale.errors import StoreError, TorchscaleError
+from torchscale.errors import MachineError, StoreError, TorchscaleError
 from torchscale.features.compare.analysis.change import MIN_LAUNCHES
 from torchscale.features.compare.commands.sides import CommandSide
 from torchscale.features.compare.commands.stopping import is_clear, is_look
@@ -88,11 +88,10 @@ class CommandComparison:
 
     def plan(self) -> list[str]:
         """Lines on what will be done."""
-        least = min(MIN_LAUNCHES, self.most_launches)
-        steps_only = least * len(self.sides) * self.launch_seconds
+        steps_only = MIN_LAUNCHES * len(self.sides) * self.launch_seconds
         return [
             *(side.shown for side in self.sides),
-            f"By turns, {least} to {self.most_launches} launches of each until the answer is clear. "
+            f"By turns, {MIN_LAUNCHES} to {self.most_launches} launches of each until the answer is clear. "
             f"A launch ends {self.launch_seconds:g} s after its warm-up: "
             f"{format_coarse_seconds(steps_only)} of steps at least, and the starts.",
         ]
@@ -118,6 +117,13 @@ def compare_commands(
         StoreError: the folder is in use, or of other commands.
         OutputError: it cannot be written.
     """
+    done = [
+        measured_launches(folder, side.command, request.launch_seconds)
+        for folder, side in zip(request.folders, request.sides, strict=True)
+    ]
+    for side in request.sides:
+        if shutil.which(side.command[0]) is None:
+            raise MachineError(f"{side.name}: cannot start {side.command[0]}: no such program")
     opened = _LAUNCHES["watch"](
         request.directory,
         launch_seconds=request.launch_seconds,
@@ -125,7 +131,7 @@ def compare_commands(
         observer=observer,
     )
     with opened as launches:
-        return _Rounds(request, launches, observer, on_line).run()
+        return _Rounds(request, done, launches, observer, on_line).run()
 
 
 class _Rounds:
@@ -134,36 +140,33 @@ class _Rounds:
     def __init__(
         self,
         request: CommandComparison,
+        done: list[int],
         launches: Launches,
         observer: Observer,
         on_line: Callable[[str], None],
     ) -> None:
-        self._request, self._launches = request, launches
+        self._request, self._done, self._launches = request, done, launches
         self._observer, self._on_line = observer, on_line
-        self._done = [
-            measured_launches(folder, side.command, request.launch_seconds)
-            for folder, side in zip(request.folders, request.sides, strict=True)
-        ]
         self._failed: Counter[int] = Counter()
         self._began = time.monotonic()
 
     def run(self) -> ComparisonReport | None:
         request = self._request
         if any(self._done):
-            there = ", ".join(
+            counts = [
                 f"{count} of {side.name}"
                 for count, side in zip(self._done, request.sides, strict=True)
-            )
-            self._on_line(f"Launches that are there already: {there}.")
-        is_first = True
+            ]
+            self._on_line(f"Launches that are there already: {', '.join(counts)}.")
+        has_told = False
         while not self._is_over():
-            before = time.monotonic()
+            before, there = time.monotonic(), sum(self._done)
             self._round()
             if self._launches.is_stopped:
                 return None
-            if is_first:
+            if not has_told and sum(self._done) - there == len(self._done):
+                has_told = True
                 self._tell_length(time.monotonic() - before)
-            is_first = False
         return self._compared()
 
     def _is_over(self) -> bool:
@@ -202,7 +205,6 @@ class _Rounds:
             step = mean_step_seconds(payload(record, TrainingResult))
             self._on_line(f"launch {number} of {side.name}: {format_seconds(step, 4)} a step")
             return
-        self._on_line(f"launch {number} of {side.name}: {record.state.value}: {record.reason}")
         self._failed[place] += 1
         if record.state is State.INVALID:
             raise TorchscaleError(
@@ -216,15 +218,18 @@ class _Rounds:
                 f"{side.name} failed twice: {record.reason}",
                 hint=f"what it printed: {folder}/launch.log",
             )
+        self._on_line(f"launch {number} of {side.name}: {record.state.value}: {record.reason}")
 
     def _tell_length(self, round_seconds: float) -> None:
-        least = max(0, min(MIN_LAUNCHES, self._request.most_launches) - min(self._done))
-        most = self._request.most_launches - min(self._done)
-        if most > 0:
+        least, most = (
+            max(0, limit - min(self._done)) * round_seconds
+            for limit in (MIN_LAUNCHES, self._request.most_launches)
+        )
+        if most:
             self._on_line(
                 f"A round of {plural(len(self._done), 'launch')} takes "
-                f"{format_coarse_seconds(round_seconds)}: {format_coarse_seconds(least * round_seconds)} to "
-                f"{format_coarse_seconds(most * round_seconds)} are left."
+                f"{format_coarse_seconds(round_seconds)}: {format_coarse_seconds(least)} to "
+                f"{format_coarse_seconds(most)} are left."
             )
 
     def _compared(self, *, why: bool = True) -> ComparisonReport:
@@ -242,14 +247,14 @@ def measured_launches(folder: Path, command: Sequence[str], launch_seconds: floa
     """
     if not (folder / "experiment.json").exists():
         return 0
-    cells = load_run(folder).cells
-    text = shlex.join(redact_arguments(command))
-    for one in cells:
+    run = load_run(folder)
+    is_same = run.experiment.environment.command == tuple(redact_arguments(command))
+    for one in run.cells:
         cell = as_kind(one.planned.cell, TrainingCell)
-        is_same = cell is not None and cell.script is not None and cell.script.text == text
-        if not is_same or cell is None or cell.measurement.measure_seconds != launch_seconds:
-            raise StoreError(
-                f"{folder} holds launches of another command, or of other --launch-seconds",
-                hint="name another folder with --output-dir",
-            )
-    return sum(len(one.launches) for one in cells)
+        is_same &= cell is not None and cell.measurement.measure_seconds == launch_seconds
+    if not is_same:
+        raise StoreError(
+            f"{folder} holds launches of another command, or of other --launch-seconds",
+            hint="name another folder with --output-dir",
+        )
+    return sum(len(one.launches) for one in run.cells)

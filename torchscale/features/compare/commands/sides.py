@@ -15,7 +15,6 @@ from torchscale.errors import UsageError
 from torchscale.store.locations import RESULTS
 from torchscale.util.redaction import redact_arguments
 
-_MOST_SIDES = len(string.ascii_uppercase)
 _OVER = re.compile(r"([A-Za-z_]\w*)=(.+)")
 _FOLDER_NAME = re.compile(r"[\w.+=-]{1,80}")
 _QUOTED = "torchscale compare -- 'torchrun … a.py' 'torchrun … b.py'"
@@ -52,12 +51,8 @@ def parse_sides(words: Sequence[str], over: str | None) -> tuple[CommandSide, ..
             such place.
     """
     if over is not None:
-        sides = _over(words, over)
-    else:
-        sides = _quoted(words)
-    if len(sides) > _MOST_SIDES:
-        raise UsageError(f"{len(sides)} commands are too many; expected {_MOST_SIDES} at most")
-    return sides
+        return _over(words, over)
+    return _quoted(words)
 
 
 def folder_of(sides: Sequence[CommandSide], launch_seconds: float) -> Path:
@@ -77,10 +72,8 @@ def _quoted(words: Sequence[str]) -> tuple[CommandSide, ...]:
         raise UsageError(
             f"{option} after -- is no command; expected each command in quotes", hint=_QUOTED
         )
-    return tuple(
-        CommandSide(name, _split(line))
-        for name, line in zip(string.ascii_uppercase, words, strict=False)
-    )
+    names = _letters(len(words))
+    return tuple(CommandSide(name, _split(line)) for name, line in zip(names, words, strict=True))
 
 
 def _over(words: Sequence[str], over: str) -> tuple[CommandSide, ...]:
@@ -97,11 +90,19 @@ def _over(words: Sequence[str], over: str) -> tuple[CommandSide, ...]:
         raise UsageError(f"--over {over}: the command has no {place}", hint=_TEMPLATE)
     names = [f"{name}={value}" for value in values]
     if not all(map(_FOLDER_NAME.fullmatch, names)):  # a value may be a path
-        names = list(string.ascii_uppercase[: len(values)])
+        names = _letters(len(values))
     return tuple(
         CommandSide(side, tuple(word.replace(place, value) for word in template))
-        for side, value in zip(names, values, strict=False)
+        for side, value in zip(names, values, strict=True)
     )
+
+
+def _letters(sides: int) -> list[str]:
+    if sides > len(string.ascii_uppercase):
+        raise UsageError(
+            f"{sides} commands are too many; expected {len(string.ascii_uppercase)} at most"
+        )
+    return list(string.ascii_uppercase[:sides])
 
 
 def _split(line: str) -> tuple[str, ...]:

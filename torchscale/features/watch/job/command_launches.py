@@ -4,7 +4,6 @@ a run folder is what a watched job leaves of a start."""
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 
-from torchscale.errors import MachineError
 from torchscale.features.watch.job.logged_program import ProgramEnd, run_logged
 from torchscale.features.watch.job.program_steps import ProgramSteps
 from torchscale.features.watch.job.script_records import MeasuredProgram
@@ -88,12 +86,10 @@ class CommandLaunches:
         its own; of another one the record says why it has none, and nothing is kept but its log.
 
         Raises:
-            MachineError: there is no such program.
+            MachineError: it cannot be started.
             StoreError: the folder is of another command, machine or version of torch.
             OutputError: it cannot be written.
         """
-        if shutil.which(command[0]) is None:
-            raise MachineError(f"cannot start {command[0]}: no such program")
         make_directory(folder)
         scratch, log = folder / _SCRATCH, folder / LOG
         for earlier in (scratch, log):  # of a launch that was killed; a link is no log of ours

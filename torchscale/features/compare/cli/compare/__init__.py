@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +9,8 @@ from typing import Annotated
 import typer
 
 from torchscale.cli.command import words_after_dashes
-from torchscale.cli.options import BaselinesOption, Several
-from torchscale.cli.output import TERMINAL, message_console, note, print_json
+from torchscale.cli.options import Several
+from torchscale.cli.output import TERMINAL, message_console
 from torchscale.cli.parameters import argument, option
 from torchscale.cli.parsing import members, share
 from torchscale.cli.rendering import chosen_formats, refuse_two_documents
@@ -23,6 +22,7 @@ from torchscale.features.compare.cli.compare.commands import (
     launched,
 )
 from torchscale.features.compare.cli.compare.output import show, show_recordings
+from torchscale.features.compare.cli.compare.save import SaveOptions, save_source
 from torchscale.features.compare.cli.compare.values import (
     chosen_fail_on,
     parse_accepted,
@@ -97,24 +97,6 @@ class _ReferenceOptions:
     ] = None
 
 
-@dataclass(frozen=True)
-class _SaveOptions:
-    """Keeping a result under a name."""
-
-    save: Annotated[
-        str | None,
-        option(
-            "--save NAME",
-            "Keep A under this name instead, to compare with later: one JSON file that can be "
-            "committed.",
-        ),
-    ] = None
-    replace: Annotated[
-        bool, option("--replace", "With --save: overwrite a baseline of that name.")
-    ] = False
-    baselines: BaselinesOption = Path("baselines")
-
-
 def compare(
     context: typer.Context,
     sources: Annotated[
@@ -171,7 +153,7 @@ def compare(
         ),
     ] = None,
     as_json: Annotated[bool, option("--json", "Print the comparison as JSON.")] = False,
-    keep: _SaveOptions,
+    keep: SaveOptions,
 ) -> None:
     """Compare results cell by cell and overall, with 95 % intervals.
 
@@ -214,7 +196,7 @@ def compare(
     words = words_after_dashes(context)
     check_options(context, words)
     if keep.save is not None:
-        _save(context, keep.save, sources, keep, as_json=as_json)
+        save_source(context, keep.save, sources, keep, as_json=as_json)
         return
     if keep.replace:
         raise UsageError(
@@ -266,47 +248,3 @@ def compare(
     for message in gated.messages:
         message_console().print(message, markup=False, soft_wrap=True)
     raise typer.Exit(gated.exit_code)
-
-
-def _save(
-    context: typer.Context,
-    name: str,
-    sources: list[str],
-    keep: _SaveOptions,
-    *,
-    as_json: bool,
-) -> None:
-    """Keep one source under a name.
-
-    Raises:
-        UsageError: there are several sources, or options of a comparison.
-    """
-    from torchscale.features.compare.baselines import save  # noqa: PLC0415 - `--help` does not need it
-
-    if len(sources) != 1:
-        raise UsageError(
-            f"--save {name} keeps one result, not {len(sources)}",
-            hint="torchscale compare RUN --save NAME",
-        )
-    of_save = {"sources", "save", "replace", "baselines", "as_json", "verbose", "quiet"}
-    for parameter in context.command.params:
-        given = (
-            getattr(context.get_parameter_source(parameter.name or ""), "name", "") == "COMMANDLINE"
-        )
-        if given and parameter.name not in of_save:
-            raise UsageError(
-                f"{parameter.opts[0]} is for a comparison, and --save {name} makes none"
-            )
-    saved = save(
-        name, sources[0], baselines=keep.baselines, replace=keep.replace, observer=TERMINAL
-    )
-    cells = len(saved.results.cells)
-    if as_json:
-        content = {
-            "name": name,
-            "path": str(saved.path),
-            "cells": cells,
-            "measured_cells": saved.measured_cells,
-        }
-        print_json(json.dumps(content, indent=1))
-    note(f"Wrote {saved.path} ({saved.measured_cells} of {cells} cells measured)")

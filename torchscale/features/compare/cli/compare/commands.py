@@ -43,7 +43,7 @@ class LaunchOptions:
         ),
     ] = None
     max_launches: Annotated[
-        int, option("--max-launches N", "Launches of each command.", min=1, max=1000)
+        int, option("--max-launches N", "Launches of each command, at most.", min=3, max=1000)
     ] = 20
     budget: Annotated[
         str | None, option("--budget TIME", "No round of launches begins after so long.")
@@ -119,5 +119,5 @@ def launched(
         TERMINAL.note(f"Interrupted. The same command continues: {same_command(context)}")
         raise typer.Exit(ExitCode.INTERRUPTED)
     folders = " ".join(map(os.path.relpath, request.folders))
-    TERMINAL.note(f"Kept, to compare again: torchscale compare --match data {folders}")
+    TERMINAL.note(f"Kept, with what takes longer: torchscale compare --why {folders}")
     return comparison

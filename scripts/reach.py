@@ -25,14 +25,14 @@ from pathlib import Path
 
 CEILINGS: Mapping[str, int] = {
     "profile": 24_300,
-    "compare": 20_350,
+    "compare": 20_750,
     "bisect": 25_500,
     "validate": 24_100,
     "benchmark": 22_800,
     "measure": 22_550,
     "watch": 22_100,
     "export": 18_500,
-    "report": 18_400,
+    "report": 18_450,
     "history": 17_900,
     "runs": 14_000,
     "predict": 15_850,
@@ -42,9 +42,9 @@ CEILINGS: Mapping[str, int] = {
     "init": 5_500,
     "docs": 4_550,
     "feature trace": 10_300,
-    "feature watch": 13_350,
+    "feature watch": 13_600,
     "feature validate": 7_600,
-    "feature compare": 6_100,
+    "feature compare": 6_450,
     "feature decide": 4_000,
     "feature cluster": 3_800,
     "feature bisect": 3_900,
@@ -53,7 +53,7 @@ CEILINGS: Mapping[str, int] = {
     "feature export": 1_300,
     "feature pytest": 500,
     "core": 35_200,
-    "package": 89_700,
+    "package": 90_700,
 }
 """Command, feature, ``core`` or ``package`` → the most code lines: 1 to 5 % above what they are, so
 that an import that brings in another part of the package is noticed. Who needs more says why in

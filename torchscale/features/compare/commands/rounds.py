@@ -39,7 +39,7 @@ _MOST_FAILURES = 2
 """Of a command: a launch may fail for a reason of its own, as a port that is taken."""
 
 
-class Launches(Protocol):
+class LaunchesCommands(Protocol):
     """What launches commands."""
 
     @property
@@ -53,7 +53,7 @@ class Launches(Protocol):
 class _OpensLaunches(Protocol):
     def __call__(
         self, directory: Path, *, launch_seconds: float, timeout_seconds: float, observer: Observer
-    ) -> AbstractContextManager[Launches]: ...
+    ) -> AbstractContextManager[LaunchesCommands]: ...
 
 
 _LAUNCHES: Slot[_OpensLaunches] = Slot("launches of commands")
@@ -141,7 +141,7 @@ class _Rounds:
         self,
         request: CommandComparison,
         done: list[int],
-        launches: Launches,
+        launches: LaunchesCommands,
         observer: Observer,
         on_line: Callable[[str], None],
     ) -> None:

@@ -80,7 +80,7 @@ def check_options(context: typer.Context, words: list[str] | None) -> None:
         if words is not None and name not in _OF_COMMANDS | _ALSO_OF_COMMANDS:
             raise UsageError(
                 f"{parameter.opts[0]} is for results, and -- is followed by commands",
-                hint="compare their folders afterwards: torchscale compare --match data A B",
+                hint="compare their folders afterwards: torchscale compare A B",
             )
 
 

@@ -14,8 +14,8 @@ from torchscale.features.compare.analysis.change import MIN_LAUNCHES, ChangeVerd
 from torchscale.features.compare.analysis.pair import Pair
 
 EARLY_LEVEL = 0.001
-"""p of a difference below which a look before the last one ends it. With five looks 5.0 to 5.2 % of
-equal commands are called different at a noise of 5 to 10 %, and fewer at less (docs/compare.md)."""
+"""p of a difference below which a look before the last one ends it. With five looks 4.7 % of equal
+commands are called different at a noise of 5 to 10 %, and fewer at less (docs/compare.md)."""
 _GROWTH = 1.6
 """From one look to the next: 3, 5, 8, 12, 20, 32, …. Closer together they would tell little more."""
 

@@ -121,7 +121,7 @@ class WithProgram(OverridableGroup):
 
 def words_after_dashes(context: typer.Context) -> list[str] | None:
     """What follows ``--`` in the line of a plain command; ``None`` without ``--``."""
-    arguments: list[str] = context.meta.get(_ARGUMENTS, [])
+    arguments: list[str] = context.meta.get(TYPED, [])
     if "--" not in arguments:
         return None
     return arguments[arguments.index("--") + 1 :]

@@ -102,7 +102,8 @@ def verdicts(comparison: ComparisonReport | None) -> list[ChangeVerdict]:
 
 
 def test_a_clear_difference_ends_after_three_rounds_in_which_each_has_its_turn(play: Any) -> None:
-    launches, said = FakeLaunches({"a": 0.01, "b": 0.02}), []
+    launches = FakeLaunches({"a": 0.01, "b": 0.02})
+    said: list[str] = []
     assert verdicts(play(launches, said=said)) == [ChangeVerdict.WORSE]
     assert len(launches.launched) == 6
     turns = [set(launches.launched[place : place + 2]) for place in (0, 2, 4)]
@@ -136,7 +137,8 @@ def test_no_round_begins_after_the_budget(play: Any) -> None:
 def test_what_was_interrupted_goes_on_with_the_side_whose_turn_it_was(play: Any) -> None:
     first = FakeLaunches({"a": 0.01, "b": 0.02}, stop_after=3)
     assert play(first) is None
-    again, said = FakeLaunches({"a": 0.01, "b": 0.02}, launched=list(first.launched)), []
+    again = FakeLaunches({"a": 0.01, "b": 0.02}, launched=list(first.launched))
+    said: list[str] = []
     assert verdicts(play(again, said=said)) == [ChangeVerdict.WORSE]
     assert "already" in said[0]
     assert sorted(again.launched) == ["a", "a", "a", "b", "b", "b"]

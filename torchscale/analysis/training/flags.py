@@ -35,8 +35,8 @@ DELAY_LIMIT = 0.02
 """Share of the time by which other processes may have delayed ranks on CPUs: about the noise from
 launch to launch (2 to 3 %), and the smallest change that a comparison calls one."""
 OTHER_PROCESSES_LIMIT = 0.10
-"""Share of the cores' time that went to other processes, where waiting for a core was not counted
-and of ranks on devices, which compute on while their process waits."""
+"""Share of the cores' time that went to other processes, of ranks without cores of their own, and on
+devices, which compute on while their process waits."""
 MIN_BATCHES = 10
 """Minimum number of batches: as many as a measurement has unless a cap ends it
 (``analysis/training/stop.py``)."""
@@ -64,8 +64,8 @@ class Flag(str, Enum):
 _EXPLANATIONS = {
     Flag.CONTENDED: "other processes kept ranks waiting for a core for over "
     f"{format_percent(DELAY_LIMIT, 0)} of the time, used over "
-    f"{format_percent(OTHER_PROCESSES_LIMIT, 0)} of the cores where that is not counted, or "
-    "computed on its GPUs; quiet the machine and measure again",
+    f"{format_percent(OTHER_PROCESSES_LIMIT, 0)} of cores that ranks shared, or computed on its "
+    "GPUs; quiet the machine and measure again",
     Flag.DRIFTING: "the first and last third of the steps differ by over "
     f"{format_percent(DRIFT_LIMIT, 0)}; "
     "look for heating, throttling or a growing process, or warm up longer",
@@ -123,7 +123,10 @@ def doubts(machines: Sequence[Telemetry | None], ranks: Sequence[RankRecord]) ->
 
 def _others_delayed(ranks: Sequence[RankRecord]) -> bool:
     """Whether other processes may have slowed the ranks by more than noise."""
-    on_cores = all(rank.device.kind == "cpu" and rank.host_load.run_queue for rank in ranks)
+    on_cores = all(
+        rank.device.kind == "cpu" and rank.host_load.pinned and rank.host_load.run_queue
+        for rank in ranks
+    )
     delay = most_delay(ranks)
     if on_cores and delay is not None:
         return delay > DELAY_LIMIT

@@ -25,17 +25,18 @@ class RunQueueMeter:
     """Waiting time from construction to :meth:`read`, of this process and of its children."""
 
     def __init__(self) -> None:
-        self._threads = _threads(_processes())
-        self._main = _main_thread()
+        self._threads = thread_waits(_processes())
+        self._main = main_thread("self")
 
     def read(self) -> RunQueue | None:
         """Seconds since construction; ``None`` where the kernel does not count them (no
         ``CONFIG_SCHED_INFO``, another system). A thread that has ended since is not counted."""
-        main = _main_thread()
+        main = main_thread("self")
         if self._main is None or main is None:
             return None
         waited = (  # another thread may have the number of one that has ended
-            max(0, now - self._threads.get(tid, 0)) for tid, now in _threads(_processes()).items()
+            max(0, now - self._threads.get(tid, 0))
+            for tid, now in thread_waits(_processes()).items()
         )
         return RunQueue(
             seconds=sum(waited) * _NANOSECONDS,
@@ -44,9 +45,10 @@ class RunQueueMeter:
         )
 
 
-def _main_thread() -> tuple[int, int] | None:
-    """Nanoseconds that this process's first thread spent on a core, and waiting for one."""
-    return _schedstat(_PROC / "self" / "schedstat")
+def main_thread(process: int | str) -> tuple[int, int] | None:
+    """Nanoseconds that the first thread of a process, by its number or ``self``, spent on a core,
+    and waiting for one; ``None`` where the kernel does not count them, or it has ended."""
+    return _schedstat(_PROC / str(process) / "schedstat")
 
 
 def _processes() -> list[int]:
@@ -54,8 +56,8 @@ def _processes() -> list[int]:
     return [os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))]
 
 
-def _threads(pids: Iterable[int]) -> dict[int, int]:
-    """Nanoseconds that each living thread waited, by its number."""
+def thread_waits(pids: Iterable[int]) -> dict[int, int]:
+    """Nanoseconds that each living thread of these processes waited for a core, by its number."""
     waited = {}
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended

@@ -4,18 +4,21 @@ run."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import psutil
 
-from torchscale.schema.launch.rank import HostLoad
+from torchscale.schema.launch.rank import HostLoad, RunQueue
+from torchscale.util.optional import complete
+from torchscale.worker.measure.run_queue import main_thread, thread_waits
 from torchscale.worker.watch import clock
 
 _SECONDS = 0.5
 """Between two readings: between them processor time is taken to grow evenly."""
+_NANOSECONDS = 1e-9
 _MAX_READINGS = 20_000
 """Beyond it every other one is dropped: of a launch of hours."""
 
@@ -23,13 +26,40 @@ _MAX_READINGS = 20_000
 @dataclass(frozen=True)
 class _Reading:
     """At a moment: seconds that each core was busy, was interrupted or stolen, and was stolen; that
-    each process used."""
+    each process used; and that its threads waited for a core, where the kernel counts it."""
 
     time: float
     busy: Mapping[int, float]
     interrupted: Mapping[int, float]
     stolen: Mapping[int, float]
     used: Mapping[int, float]
+    queues: Mapping[int, RunQueue]
+
+
+class _Queues:
+    """What threads of processes waited for a core since each was first seen. A thread that has
+    ended keeps what it had waited."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        self._waited: dict[int, int] = {}
+
+    def read(self, pid: int) -> RunQueue | None:
+        """Of a process and those that its main thread started; ``None`` where the kernel does not
+        count it."""
+        main = main_thread(pid)
+        if main is None:
+            return None
+        for thread, now in thread_waits([pid, *_children(pid)]).items():
+            before = self._seen.get(thread, 0)
+            self._waited[pid] = self._waited.get(pid, 0) + max(0, now - before)
+            self._seen[thread] = now
+        used, waited = main
+        return RunQueue(
+            seconds=self._waited.get(pid, 0) * _NANOSECONDS,
+            main_seconds=waited * _NANOSECONDS,
+            main_cpu_seconds=used * _NANOSECONDS,
+        )
 
 
 class HostLoadSamples:
@@ -37,6 +67,7 @@ class HostLoadSamples:
 
     def __init__(self) -> None:
         self._readings: list[_Reading] = []
+        self._queues = _Queues()
 
     def sample(self, pids: Collection[int]) -> None:
         """Read now, if the last reading is old enough."""
@@ -45,7 +76,8 @@ class HostLoadSamples:
             return
         cores = _cores()
         used = {pid: seconds for pid in pids if (seconds := _used_by(pid)) is not None}
-        self._readings.append(_Reading(now, *cores, used))
+        queues = {pid: queue for pid in pids if (queue := self._queues.read(pid)) is not None}
+        self._readings.append(_Reading(now, *cores, used, queues))
         if len(self._readings) > _MAX_READINGS:
             del self._readings[1::2]
 
@@ -82,7 +114,22 @@ class HostLoadSamples:
             pinned=pinned,
             interrupted_seconds=grown([_of(reading.interrupted, cpus) for reading in known]),
             stolen_seconds=grown([_of(reading.stolen, cpus) for reading in known]),
+            run_queue=_waits([reading.queues.get(pid) for reading in known], grown),
         )
+
+
+def _waits(
+    queues: Sequence[RunQueue | None], grown: Callable[[list[float]], float]
+) -> RunQueue | None:
+    """What waiting has grown by; ``None`` where a reading lacks it."""
+    known = complete(queues)
+    if not known:
+        return None
+    return RunQueue(
+        seconds=grown([queue.seconds for queue in known]),
+        main_seconds=grown([queue.main_seconds for queue in known]),
+        main_cpu_seconds=grown([queue.main_cpu_seconds for queue in known]),
+    )
 
 
 def _of(seconds: Mapping[int, float], cpus: Collection[int]) -> float:

@@ -1,5 +1,4 @@
-"""torchrun's agent for one launch on this machine, its ranks as forks of the process that runs
-it."""
+"""torchrun's agent for ranks of one machine that are forks of the process which runs it."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from multiprocessing import active_children
 from multiprocessing.connection import Connection, wait
@@ -55,10 +54,7 @@ _FIRST = 1_000_000
 
 
 def run_agent(item: GroupItem, begun: float) -> int:
-    """Run the launch under torchrun's agent: with its logs in the launch's directory, without
-    restarts, and with a static rendezvous on a free port of the loopback address. (That of a
-    torchrun command, c10d, begins with a delay of up to 0.3 s, in which agents of other nodes could
-    come.)
+    """Run the launch under torchrun's agent, with its logs in the launch's directory.
 
     Args:
         item: The launch.
@@ -66,6 +62,32 @@ def run_agent(item: GroupItem, begun: float) -> int:
 
     Returns:
         0: every rank has left with 0.
+
+    Raises:
+        ChildFailedError: a rank has failed, and the others were ended.
+        SignalException: a signal has ended the agent, and with it the ranks.
+    """
+    size = item.task.cell.world_size
+
+    def run() -> int:
+        name_process(rank_process_name(int(os.environ["RANK"]), size))
+        sys.path.insert(0, str(Path.cwd()))  # a user's models may lie there
+        return run_item(item, begun)
+
+    logs = DefaultLogsSpecs(log_dir=str(Path(item.directory) / "logs"), redirects=Std.ALL)
+    run_forks(run, size, logs)
+    return 0
+
+
+def run_forks(run: Callable[[], int], world_size: int, logs: DefaultLogsSpecs) -> None:
+    """Run a function in forks under torchrun's agent: without restarts, and with a static rendezvous
+    on a free port of the loopback address. (That of a torchrun command, c10d, begins with a delay
+    of up to 0.3 s, in which agents of other nodes could come.)
+
+    Args:
+        run: What each rank does; it returns the exit status. The variables of a rank are set.
+        world_size: Number of ranks.
+        logs: Where their output goes.
 
     Raises:
         ChildFailedError: a rank has failed, and the others were ended.
@@ -93,17 +115,16 @@ def run_agent(item: GroupItem, begun: float) -> int:
     )
     spec = WorkerSpec(
         role="default",  # as torchrun's
-        local_world_size=item.task.cell.world_size,
+        local_world_size=world_size,
         rdzv_handler=get_rendezvous_handler(rendezvous),
         master_addr=_LOOPBACK,
         master_port=store.port,
-        entrypoint=run_forked_rank,
-        args=(item, begun, gate),
+        entrypoint=_run_forked_rank,
+        args=(run, gate),
         max_restarts=0,
         monitor_interval=_BETWEEN_LOOKS_SECONDS,
         local_addr=_LOOPBACK,
     )
-    logs = DefaultLogsSpecs(log_dir=str(Path(item.directory) / "logs"), redirects=Std.ALL)
     agent = _Agent(spec, logs, gate)
     try:
         result = agent.run()
@@ -111,7 +132,6 @@ def run_agent(item: GroupItem, begun: float) -> int:
         agent.remove_error_files()
     if result.is_failed():
         raise ChildFailedError("torchscale.worker", result.failures)
-    return 0
 
 
 class _Agent(LocalElasticAgent):
@@ -183,18 +203,15 @@ class _Agent(LocalElasticAgent):
         return process.exitcode
 
 
-def run_forked_rank(item: GroupItem, begun: float, gate: ForkGate) -> None:
-    """Run the launch in this rank, with what a program that torchrun starts has of its own: a
-    session, signals, the working directory on the module path. Returns if it has succeeded; the
-    process then ends without Python's teardown."""
+def _run_forked_rank(run: Callable[[], int], gate: ForkGate) -> None:
+    """Run a rank with what a program that torchrun starts has of its own: a session and signals.
+    Returns if it has succeeded; the process then ends without Python's teardown."""
     gate.wait()
     os.setsid()
     for number in _AGENT_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    name_process(rank_process_name(int(os.environ["RANK"]), item.task.cell.world_size))
-    sys.path.insert(0, str(Path.cwd()))  # a user's models may lie there
-    status = status_of(lambda: run_item(item, begun))
+    status = status_of(run)
     if status:
         exit_at_once(status)
     flush_output()

@@ -1,5 +1,6 @@
-"""One all-reduce after another, every element checked: ``torchrun … -m
-torchscale.worker.machine.collective_check``, a rank for each GPU that torch may use, or two on CPUs.
+"""One all-reduce after another, every element checked: a rank for each GPU that torch may use by
+``torchrun … -m torchscale.worker.machine.collective_check``, or two on CPUs, as forks of the probe where
+it can.
 
 The inputs are whole numbers whose sums every dtype holds exactly, so that any difference is an
 error and not rounding.
@@ -34,10 +35,17 @@ it."""
 
 
 def main() -> None:
-    """Check an all-reduce on every rank; rank 0 writes the result to the file given as first
-    argument."""
-    out, backend, timeout = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-    place = join(backend, timeout)
+    """Check an all-reduce in this rank, and leave."""
+    run_rank(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]))
+    exit_at_once(
+        0
+    )  # an interpreter's teardown behind a process group can abort after the work is done
+
+
+def run_rank(out: Path, backend: str, timeout_seconds: float) -> int:
+    """Check an all-reduce as one of the ranks; rank 0 writes the result to ``out``. Returns the exit
+    status."""
+    place = join(backend, timeout_seconds)
     elements, wrong = check_all_reduce(place.rank, place.world_size, place.device)
     worst = torch.tensor([wrong], dtype=torch.int64, device=place.device)
     dist.all_reduce(worst)
@@ -53,9 +61,7 @@ def main() -> None:
         atomic_write_model(out, facts)
     dist.barrier()
     dist.destroy_process_group()
-    exit_at_once(
-        0
-    )  # an interpreter's teardown behind a process group can abort after the work is done
+    return 0
 
 
 def check_all_reduce(rank: int, world_size: int, device: torch.device) -> tuple[int, int]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import platform
 import shlex
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from torchscale.catalog.backends import NCCL
 from torchscale.errors import MachineError
+from torchscale.launch.agents.forker import forks_ranks
 from torchscale.launch.torchrun import LOCAL_RENDEZVOUS, require_loopback
 from torchscale.schema.node.probe import PROBE_GROUPS, CollectiveFacts, NodeFacts, SoftwareFacts
 from torchscale.util.interpreter import module_command
@@ -23,15 +25,55 @@ _PROBE_SECONDS = 180.0
 to 20 s each."""
 
 
-def probe_node(directory: Path) -> NodeFacts:
-    """The node's facts without the collective check. Where the probe crashes or hangs, the facts
-    found until then.
+def probe_node(directory: Path, *, collective_seconds: float | None = None) -> NodeFacts:
+    """The node's facts. Where the probe crashes or hangs, the facts found until then.
+
+    Args:
+        directory: Where the disk is probed.
+        collective_seconds: Time limit of an all-reduce over gloo, which the probe runs in forks of
+            itself where torch cannot use CUDA; ``None`` for none. Elsewhere
+            :func:`check_collective` runs it.
 
     Raises:
         MachineError: the probe printed no facts at all.
     """
-    command = module_command("torchscale.worker.probe", str(directory))
-    finished = run_bounded(command, timeout_seconds=_PROBE_SECONDS)
+    if collective_seconds is None or not _can_fork():
+        command = module_command("torchscale.worker.probe", str(directory))
+        finished = run_bounded(command, timeout_seconds=_PROBE_SECONDS)
+        return _found(command, finished)
+    with scratch_directory("validate") as scratch:
+        command = module_command(
+            "torchscale.worker.probe", str(directory), str(scratch), str(collective_seconds)
+        )
+        limit = _PROBE_SECONDS + collective_seconds
+        finished = run_bounded(command, timeout_seconds=limit, env=collective_environment())
+    facts = _found(command, finished)
+    if facts.collective is not None or not _asks_for_forks(facts):
+        return facts
+    reason = first_error(finished.stderr)
+    if finished.timed_out or (finished.returncode or 0) < 0:
+        reason = f"the probe {_ending(finished)} while running the collective"
+    failed = CollectiveFacts(backend="gloo", world_size=2, error=reason)
+    return facts.model_copy(update={"collective": failed})
+
+
+def _can_fork() -> bool:
+    """Whether the probe can fork ranks that reach each other."""
+    try:
+        require_loopback()
+    except MachineError:
+        return False
+    return forks_ranks("cpu")
+
+
+def _asks_for_forks(facts: NodeFacts) -> bool:
+    """Whether the probe runs the collective after these facts."""
+    software = facts.software
+    return software is not None and software.torch is not None and not software.cuda_available
+
+
+def _found(command: Sequence[str], finished: Finished) -> NodeFacts:
+    """The facts that the probe printed, and why others are missing. Errors as :func:`probe_node`."""
     facts = _last_facts(finished.stdout)
     if facts is None:
         raise MachineError(
@@ -54,8 +96,10 @@ def probe_node(directory: Path) -> NodeFacts:
 
 
 def check_collective(facts: NodeFacts, *, timeout_seconds: float) -> CollectiveFacts:
-    """Run an all-reduce: over NCCL with a rank on every GPU that torch may use, else over gloo with
-    two ranks on CPU. A failure is in ``error``."""
+    """Run an all-reduce, unless the probe has: over NCCL with a rank on every GPU that torch may use,
+    else over gloo with two ranks on CPU. A failure is in ``error``."""
+    if facts.collective is not None:
+        return facts.collective
     software = facts.software
     backend, world_size = collective_ranks(facts)
     if software is None or software.torch is None:
@@ -112,7 +156,7 @@ def _last_facts(stdout: str) -> NodeFacts | None:
 
 def _ending(finished: Finished) -> str:
     if finished.timed_out:
-        return f"did not finish within {_PROBE_SECONDS:.0f} s"
+        return f"did not finish within {finished.seconds:.0f} s"
     code = finished.returncode
     if code is not None and -code in set(signal.Signals):
         how = f"was killed by {signal.Signals(-code).name}"

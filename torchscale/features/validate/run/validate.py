@@ -84,8 +84,8 @@ def validate(
         planned = plan_rounds(detect_machine(), output_dir, acceptance.sizes)
         rounds = acceptance.policy.rounds
         check_budget(planned, acceptance.budget_seconds, rounds, acceptance.baseline)
-    with observer.status("Examining this node"):
-        facts = probe_node(output_dir)
+    with observer.status("Examining this node, with a collective: a few seconds"):
+        facts = probe_node(output_dir, collective_seconds=timeout_seconds)
     with observer.status("Running a collective"):
         collective = check_collective(facts, timeout_seconds=timeout_seconds)
     burn_in = None

@@ -20,12 +20,12 @@ from torchscale.errors import OutputError, TorchscaleError
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import EndingKind, LaunchEnding
+from torchscale.launch.loopback import require_loopback
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import SharedSampler
 from torchscale.launch.torchrun import (
     Watch,
     flatten_logs,
-    require_loopback,
     torchrun_command,
     worker_environment,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from torchscale.launch.environment import common_environment, nccl_log_environme
 from torchscale.launch.hangs import inspect_hang
 from torchscale.launch.judge import EndingKind, LaunchEnding
 from torchscale.launch.kinds import launch_kind
+from torchscale.launch.loopback import LOCAL_RENDEZVOUS, require_loopback
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.launch.progress import Progress
 from torchscale.schema.launch.task import LaunchTask
@@ -75,13 +75,6 @@ class NodePlace:
         return {"GLOO_SOCKET_IFNAME": self.interface, "NCCL_SOCKET_IFNAME": f"={self.interface}"}
 
 
-LOCAL_RENDEZVOUS = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1")
-"""A free port on the loopback address. Not ``--standalone``, which resolves ``localhost``: not
-every container can."""
-_LOOPBACK_SECONDS = 5.0
-"""A connection on one machine takes microseconds."""
-
-
 def torchrun_command(
     local_size: int, directory: Path, *arguments: str, place: NodePlace | None = None
 ) -> list[str]:
@@ -111,24 +104,6 @@ def start_torchrun(
     if LOCAL_RENDEZVOUS[1] in command:
         require_loopback()
     return ManagedProcess(command, env=environment, stdout=log, stderr=log)
-
-
-def require_loopback() -> None:
-    """Check that processes of this machine can reach each other: else they would wait for each
-    other, and say nothing.
-
-    Raises:
-        MachineError: 127.0.0.1 does not answer.
-    """
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            socket.create_connection(server.getsockname(), timeout=_LOOPBACK_SECONDS).close()
-    except OSError as error:
-        raise MachineError(
-            "ranks cannot reach each other over 127.0.0.1 (is the loopback interface up?): "
-            f"{error.strerror or error}",
-            hint="turn it on: ip link set lo up",
-        ) from error
 
 
 def worker_environment(

@@ -162,7 +162,8 @@ def _problem(directory: Path, planned: PlannedRun) -> str:
 def _forecast(planned: PlannedRun, predict: bool, observer: Observer) -> Forecast:
     """Predicted memory of the plan's training cells; empty without ``predict``."""
     cells = [cell for cell in map(training_workload, planned.plan.to_run) if cell is not None]
-    with observer.status("Predicting memory"):
+    most = f"{PREDICTION_SECONDS:.0f} s at most"
+    with observer.status(f"Predicting memory, which is then kept: a few seconds, {most}"):
         predicted = _predicted(planned, cells) if predict and cells else {}
     return Forecast(predicted, planned.device_memory_bytes, shared=planned.plan.device == "cpu")
 

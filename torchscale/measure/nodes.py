@@ -8,18 +8,20 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torchscale.config.experiment import Experiment
 from torchscale.door import Slot
-from torchscale.errors import ExitCode
-from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.measure.context import PlannedRun
 from torchscale.observer import SILENT, Observer
-from torchscale.schema.cells.kinds import AnyCell
-from torchscale.schema.launch.progress import Progress
-from torchscale.schema.launch.record import LaunchRecord
-from torchscale.schema.launch.task import LaunchTask
+
+if TYPE_CHECKING:  # every command with options of nodes imports this module, most for one node
+    from torchscale.config.experiment import Experiment
+    from torchscale.errors import ExitCode
+    from torchscale.launch.control import LaunchLimits, StopRequest
+    from torchscale.measure.context import PlannedRun
+    from torchscale.schema.cells.kinds import AnyCell
+    from torchscale.schema.launch.progress import Progress
+    from torchscale.schema.launch.record import LaunchRecord
+    from torchscale.schema.launch.task import LaunchTask
 
 COUNT_VARIABLES = (
     "PET_NNODES",
@@ -30,7 +32,7 @@ COUNT_VARIABLES = (
 """Where who starts a program on several nodes says how many: torchrun (Kubeflow), a step of Slurm,
 SkyPilot, Open MPI."""
 
-Planner = Callable[[Experiment, Observer], PlannedRun]
+Planner = Callable[["Experiment", Observer], "PlannedRun"]
 """Plans an experiment for the machine at hand."""
 
 
@@ -42,6 +44,13 @@ class NodeOptions:
     node_rank: int | None = None
     master: str | None = None
     token_file: Path | None = None
+
+
+def say_nodes(options: NodeOptions) -> bool:
+    """Whether options or the environment say that there may be several nodes."""
+    return any(value is not None for value in astuple(options)) or any(
+        os.environ.get(name) for name in COUNT_VARIABLES
+    )
 
 
 class SweepNodes(Protocol):
@@ -98,7 +107,9 @@ class ClusterNode(Protocol):
         """
 
 
-JoinCluster = Callable[[Experiment, NodeOptions, Observer], tuple[Experiment, ClusterNode | None]]
+JoinCluster = Callable[
+    ["Experiment", NodeOptions, Observer], tuple["Experiment", ClusterNode | None]
+]
 """As :func:`join_nodes`."""
 _NODES: Slot[JoinCluster] = Slot("nodes")
 
@@ -118,12 +129,7 @@ def join_nodes(
     Raises:
         UsageError: an option or variable is missing or wrong.
     """
-    says_several = (
-        "nodes" in experiment.launch.model_fields_set
-        or any(value is not None for value in astuple(options))
-        or any(os.environ.get(name) for name in COUNT_VARIABLES)
-    )
-    if not says_several:
+    if "nodes" not in experiment.launch.model_fields_set and not say_nodes(options):
         return experiment, None
     return _NODES["cluster"](experiment, options, observer)
 

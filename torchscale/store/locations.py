@@ -1,7 +1,8 @@
-"""Where run folders go."""
+"""Where run folders go, and what is kept between runs."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 RESULTS = Path("results")
@@ -13,3 +14,9 @@ WATCH_REPORT = "watch.json"
 def default_directory(experiment_name: str) -> Path:
     """``results/<experiment_name>``."""
     return RESULTS / experiment_name
+
+
+def cache_directory() -> Path:
+    """``$XDG_CACHE_HOME/torchscale``, by default below ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "torchscale"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
@@ -19,15 +18,14 @@ from torchscale.features.bisect.question import Question
 from torchscale.features.bisect.search import BisectionEnding, BisectionSearch, Limits
 from torchscale.features.bisect.state import BisectState, LaunchEntry, read_state
 from torchscale.features.bisect.verdict import describe
-from torchscale.store.locations import RESULTS
+from torchscale.store.locations import RESULTS, cache_directory
 from torchscale.util.redaction import redact_arguments, redact_model
 from torchscale.util.text import program_name, shown_bytes
 
 
 def default_cache() -> Path:
     """``$XDG_CACHE_HOME/torchscale/bisect``, by default below ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "torchscale" / "bisect"
+    return cache_directory() / "bisect"
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from torchscale.launch.agents.forker import AgentForker, own_path
 from torchscale.launch.collect import collect_launch
 from torchscale.launch.control import LaunchLimits, StopRequest
 from torchscale.launch.judge import LaunchEnding
+from torchscale.launch.loopback import require_loopback
 from torchscale.launch.oom import OomKills
 from torchscale.launch.telemetry import SharedSampler
 from torchscale.launch.torchrun import (
     Watch,
     cell_environment,
     flatten_logs,
-    require_loopback,
     worker_environment,
 )
 from torchscale.schema.launch.progress import Progress

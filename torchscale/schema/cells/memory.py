@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Literal
 
+from torchscale.catalog.devices import BLOCK_SCALED
 from torchscale.config.choices import DeviceRequest
 from torchscale.config.strategy import strategy_label
 from torchscale.schema.base import (
@@ -16,6 +17,19 @@ from torchscale.schema.base import (
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.ident import content_hash, file_name
 from torchscale.schema.node.environment import RankIdentity
+
+_PREDICTED = ("none", "ddp", "zero1", "fsdp", "ep", "cp", "hybrid")
+"""Strategies that there is a prediction for, unless they split layers."""
+
+
+def why_unpredicted(cell: TrainingCell) -> str:
+    """Why there is no prediction of a cell's memory, whatever its model is; else empty."""
+    degrees, strategy = cell.degrees, cell.strategy
+    if degrees.tensor * degrees.pipeline > 1 or strategy.name not in _PREDICTED:
+        return f"no prediction for strategy {strategy.name}"
+    if cell.precision in ("fp8", *BLOCK_SCALED):
+        return f"no prediction for {cell.precision}"
+    return "no prediction for compiled models" * cell.compile
 
 
 class MemoryCell(Frozen):

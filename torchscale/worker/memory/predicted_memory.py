@@ -20,10 +20,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.weak import WeakIdKeyDictionary
 
-from torchscale.catalog.devices import BLOCK_SCALED
 from torchscale.config.strategies.data_parallel import Ddp, NoStrategy, Zero1
 from torchscale.config.strategy import sharding
-from torchscale.schema.cells.memory import MemoryParts, PredictedMemory
+from torchscale.schema.cells.memory import MemoryParts, PredictedMemory, why_unpredicted
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.worker.data.synthetic import POOL_STEPS, to_device
 from torchscale.worker.models import build_workload
@@ -37,8 +36,6 @@ from torchscale.worker.parallel.interface import Parallel
 from torchscale.worker.precision import PrecisionPolicy
 
 _TRACKED = "torch's memory tracker under fake tensors"
-_PREDICTED = ("none", "ddp", "zero1", "fsdp", "ep", "cp", "hybrid")
-"""Strategies that there is a prediction for, unless they split layers."""
 _SHARED = ("parameters", "gradients", "optimizer_states")
 """Parts that strategies share out over devices."""
 
@@ -51,13 +48,10 @@ def predict_memory(cell: TrainingCell) -> PredictedMemory:
             compiled models.
         Exception: whatever the model raises if its forward pass depends on its inputs' values.
     """
+    reason = why_unpredicted(cell)
+    if reason:
+        raise ValueError(reason)
     degrees, strategy = cell.degrees, cell.strategy
-    if degrees.tensor * degrees.pipeline > 1 or strategy.name not in _PREDICTED:
-        raise ValueError(f"no prediction for strategy {strategy.name}")
-    if cell.precision in ("fp8", *BLOCK_SCALED):
-        raise ValueError(f"no prediction for {cell.precision}")
-    if cell.compile:
-        raise ValueError("no prediction for compiled models")
     single_device = {
         "strategy": NoStrategy(name="none"),
         "world_size": 1,

@@ -14,7 +14,7 @@ from torchscale.cli.parameters import option
 from torchscale.cli.parsing import members, parse_seconds
 from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode, UsageError
-from torchscale.measure.nodes import NodeOptions
+from torchscale.measure.nodes import NodeOptions, say_nodes
 from torchscale.util.optional import optional
 
 if TYPE_CHECKING:
@@ -202,30 +202,31 @@ def validate(
     burn_in_seconds = None if burn_in is None else parse_seconds("--burn-in", burn_in)
     speeds = rounds.checked()
     required = members("--require", require, Requirement)
-    from torchscale.features.validate.fleet import run as fleet  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.features.validate.fleet.node_part import FleetOptions  # noqa: PLC0415
-    from torchscale.features.validate.run import validate as run  # noqa: PLC0415
+    here = NodeOptions(**vars(nodes))
+    if say_nodes(here):
+        from torchscale.features.validate.fleet import run as fleet  # noqa: PLC0415 - most check one node
+        from torchscale.features.validate.fleet.node_part import FleetOptions  # noqa: PLC0415
 
-    cluster, token = fleet.join_fleet(NodeOptions(**vars(nodes)), TERMINAL)
-    if cluster is not None:
-        if bundle is not None:
-            raise UsageError(
-                "a bundle is of one node", hint="run it on each node, without --nnodes"
+        cluster, token = fleet.join_fleet(here, TERMINAL)
+        if cluster is not None:
+            if bundle is not None:
+                raise UsageError(
+                    "a bundle is of one node", hint="run it on each node, without --nnodes"
+                )
+            options = FleetOptions(
+                require=required,
+                min_gpus=min_gpus,
+                output_dir=output_dir,
+                timeout_seconds=timeout_seconds,
+                burn_in_seconds=burn_in_seconds,
+                pairwise=pairwise,
+                acceptance=speeds,
             )
-        options = FleetOptions(
-            require=required,
-            min_gpus=min_gpus,
-            output_dir=output_dir,
-            timeout_seconds=timeout_seconds,
-            burn_in_seconds=burn_in_seconds,
-            pairwise=pairwise,
-            acceptance=speeds,
-        )
-        if not cluster.is_leader:
-            raise typer.Exit(fleet.follow_fleet(cluster, token, options, observer=TERMINAL))
-        together = fleet.validate_fleet(cluster, token, options, observer=TERMINAL)
-        _show_fleet(together, fix_hints=fix_hints, as_json=as_json, brief=brief)
-        raise typer.Exit(together.exit_code)
+            if not cluster.is_leader:
+                raise typer.Exit(fleet.follow_fleet(cluster, token, options, observer=TERMINAL))
+            together = fleet.validate_fleet(cluster, token, options, observer=TERMINAL)
+            _show_fleet(together, fix_hints=fix_hints, as_json=as_json, brief=brief)
+            raise typer.Exit(together.exit_code)
     if pairwise:
         raise UsageError(
             "--pairwise measures pairs of nodes", hint="add --nnodes N, or leave it out"
@@ -235,6 +236,8 @@ def validate(
         from torchscale.features.validate.bundle import check_place  # noqa: PLC0415 - `--help` does not need it
 
         check_place(bundle, sign)
+    from torchscale.features.validate.run import validate as run  # noqa: PLC0415 - `--help` does not need it
+
     outcome = run.validate(
         require=required,
         min_gpus=min_gpus,

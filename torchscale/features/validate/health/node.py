@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from torchscale.catalog.backends import is_nccl
-from torchscale.features.validate.acceptance.checks import speed_checks
-from torchscale.features.validate.acceptance.judge import judge
 from torchscale.features.validate.health.answer import answer
 from torchscale.features.validate.health.burn_in_checks import burn_in_checks
 from torchscale.features.validate.health.collective import COLLECTIVE_RULES
@@ -48,10 +46,10 @@ def validate_facts(
         policy: What *keep* asks for; ``None``: the default, where there is an acceptance.
     """
     facts = _with_cuda_indices(facts)
+    speeds: Sequence[Check] = ()
     if acceptance is not None:
         policy = policy or Policy()
-        figures = judge(acceptance.run, acceptance.baseline, power_limits(facts), policy)
-        acceptance = acceptance.model_copy(update={"figures": figures})
+        acceptance, speeds = _judged(acceptance, facts, policy)
     checks = [
         rule(facts)
         for rule in (
@@ -66,8 +64,7 @@ def validate_facts(
     ]
     if burn_in is not None:
         checks += burn_in_checks(burn_in, facts)
-    if acceptance is not None:
-        checks += speed_checks(acceptance, policy or Policy())
+    checks += speeds
     checks += required_checks(facts, requirements)
     order = list(dict.fromkeys(check.group for check in checks))
     checks.sort(key=lambda check: order.index(check.group))
@@ -90,9 +87,8 @@ def validate_facts(
 
 def judged_alone(acceptance: Acceptance) -> Validation:
     """What the rounds of an acceptance say where the checks and facts of its node were not kept."""
-    figures = judge(acceptance.run, acceptance.baseline, {}, Policy())
-    acceptance = acceptance.model_copy(update={"figures": figures})
-    facts, policy, checks = NodeFacts(), Policy(), speed_checks(acceptance, Policy())
+    facts, policy = NodeFacts(), Policy()
+    acceptance, checks = _judged(acceptance, facts, policy)
     fit = all(check.status is not Status.FAIL for check in checks)
     parts = part_verdicts(facts, checks, None, acceptance, policy)
     disposition, verdict = answer("", parts, policy, fit=fit)
@@ -107,6 +103,18 @@ def judged_alone(acceptance: Acceptance) -> Validation:
         parts=parts,
         unseen=("the checks of the node", *unseen(facts, None, acceptance)),
     )
+
+
+def _judged(
+    acceptance: Acceptance, facts: NodeFacts, policy: Policy
+) -> tuple[Acceptance, Sequence[Check]]:
+    """The acceptance with its figures judged, and their checks."""
+    from torchscale.features.validate.acceptance.checks import speed_checks  # noqa: PLC0415 - with statistics, which few checks need
+    from torchscale.features.validate.acceptance.judge import judge  # noqa: PLC0415
+
+    figures = judge(acceptance.run, acceptance.baseline, power_limits(facts), policy)
+    acceptance = acceptance.model_copy(update={"figures": figures})
+    return acceptance, speed_checks(acceptance, policy)
 
 
 def power_limits(facts: NodeFacts) -> dict[str, float]:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from torchscale.catalog.backends import NCCL
 from torchscale.errors import MachineError
 from torchscale.launch.agents.forker import forks_ranks
-from torchscale.launch.torchrun import LOCAL_RENDEZVOUS, require_loopback
+from torchscale.launch.loopback import LOCAL_RENDEZVOUS, require_loopback
 from torchscale.schema.node.probe import PROBE_GROUPS, CollectiveFacts, NodeFacts, SoftwareFacts
 from torchscale.util.interpreter import module_command
 from torchscale.util.processes.bounded import Finished, run_bounded

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchscale.config.choices import Requirement
 from torchscale.errors import ExitCode
@@ -12,17 +13,15 @@ from torchscale.features.validate.health.answer import exit_code
 from torchscale.features.validate.health.node import validate_facts
 from torchscale.features.validate.health.required import Requirements, lacks_required_device
 from torchscale.features.validate.names import VALIDATION
-from torchscale.features.validate.run.acceptance import AcceptanceOptions, measure_acceptance
-from torchscale.features.validate.run.acceptance_plan import check_budget, plan_rounds
-from torchscale.features.validate.run.burn_in import run_burn_in
 from torchscale.features.validate.run.probe import check_collective, probe_node
-from torchscale.launch.machine import detect_machine
-from torchscale.measure.context import stop_on_signals
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.node.validation import Validation
 from torchscale.store.locations import RESULTS
 from torchscale.util.files import atomic_write_model
 from torchscale.util.units import format_seconds
+
+if TYPE_CHECKING:
+    from torchscale.features.validate.run.acceptance import AcceptanceOptions
 
 TIMEOUT_SECONDS = 120.0
 """Bound on the collective: starting a rank per GPU takes tens of seconds on a sound node, and
@@ -81,6 +80,9 @@ def validate(
         UsageError: the budget is below a round, or the baseline is of another kind of device.
     """
     if acceptance is not None:
+        from torchscale.features.validate.run.acceptance_plan import check_budget, plan_rounds  # noqa: PLC0415 - few ask for it
+        from torchscale.launch.machine import detect_machine  # noqa: PLC0415
+
         planned = plan_rounds(detect_machine(), output_dir, acceptance.sizes)
         rounds = acceptance.policy.rounds
         check_budget(planned, acceptance.budget_seconds, rounds, acceptance.baseline)
@@ -90,6 +92,9 @@ def validate(
         collective = check_collective(facts, timeout_seconds=timeout_seconds)
     burn_in = None
     if burn_in_seconds is not None and collective.error is None:
+        from torchscale.features.validate.run.burn_in import run_burn_in  # noqa: PLC0415 - few ask for it
+        from torchscale.measure.context import stop_on_signals  # noqa: PLC0415
+
         with (
             stop_on_signals() as stop,
             observer.status(f"Burn-in for {format_seconds(burn_in_seconds)}"),
@@ -103,6 +108,8 @@ def validate(
             )
     speeds = None
     if acceptance is not None and collective.error is None:
+        from torchscale.features.validate.run.acceptance import measure_acceptance  # noqa: PLC0415 - few ask for it
+
         speeds = measure_acceptance(facts, acceptance, output_dir=output_dir, observer=observer)
     validation = validate_facts(
         facts.model_copy(update={"collective": collective}),

@@ -8,7 +8,7 @@ from pathlib import Path
 from torchscale.catalog.model_facts import OptionValue
 from torchscale.config.script import BATCH, PRECISION, SEED, WORLD_SIZE
 from torchscale.features.watch.job.program_processes import watching_environment
-from torchscale.launch.torchrun import LOCAL_RENDEZVOUS
+from torchscale.launch.loopback import LOCAL_RENDEZVOUS
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.script import Script
 from torchscale.schema.cells.training import TrainingCell

@@ -31,7 +31,10 @@ def alone() -> Iterator[Ranks]:
 
 
 def measured(
-    ranks: Ranks, directory: Path, operations: tuple[Operation, ...] = ("all_reduce", "barrier")
+    ranks: Ranks,
+    directory: Path,
+    operations: tuple[Operation, ...] = ("all_reduce", "barrier"),
+    seconds: float | None = None,
 ) -> CollectivesRank:
     cell = CollectivesCell(
         operations=operations,
@@ -42,6 +45,7 @@ def measured(
         warmup=1,
         world_size=1,
         device="cpu",
+        seconds=seconds,
     )
     task = cpu_task(cell, device_indices=(0,))
     return measure_collectives(task, cell, ranks, RankFiles(directory, 0))
@@ -135,3 +139,18 @@ def test_no_rank_goes_on_where_another_has_not_enough_memory(
     found = measured(alone, tmp_path, ("all_reduce",))
     assert found.samples == ()
     assert found.unsupported == {"all_reduce fp32 1.00 KiB": "rank 1: CUDA out of memory"}
+
+
+def test_a_sweep_without_time_leaves_out_what_takes_longer_and_says_so(
+    alone: Ranks, tmp_path: Path
+) -> None:
+    found = measured(alone, tmp_path, ("all_reduce",), seconds=1e-9)
+    assert found.samples == ()
+    (what,) = found.unsupported
+    assert what == "all_reduce fp32 1.00 KiB"
+    assert "--full measures it" in found.unsupported[what]
+
+
+def test_a_sweep_with_time_makes_all_calls(alone: Ranks, tmp_path: Path) -> None:
+    found = measured(alone, tmp_path, ("all_reduce",), seconds=600.0)
+    assert [len(one.call_seconds) for one in found.samples] == [5] * 4

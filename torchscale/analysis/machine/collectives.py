@@ -194,6 +194,7 @@ def _point(measured: Sequence[Sequence[_OfRank]], factor: float) -> CollectivePo
             for samples in launches
         ),
         wrong_elements=sum(checked) if checked else None,
+        calls=len(first.call_seconds),
         half_width=half_width,
         flags=tuple(
             sorted({*_contended(measured), *_noisy(seconds, p50, half_width, len(slowest))})

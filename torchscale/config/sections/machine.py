@@ -48,6 +48,11 @@ class CollectivesSettings(ConfigSection):
         20, description="Calls in the timed loop; the same number is then timed one by one."
     )
     warmup: PositiveInt = Field(5, description="Warm-up calls for each size.")
+    seconds: Annotated[float, Field(ge=0)] = Field(
+        40.0,
+        description="Time of a launch: sizes whose calls would take longer are called less often, "
+        "at least 5 times. 0: no limit.",
+    )
     algorithms: Axis[str] | None = Field(
         None,
         description="NCCL_ALGO: Ring, Tree, NVLS, CollnetDirect …; each is a cell. Default: NCCL "

@@ -30,8 +30,10 @@ from torchscale.measure.listener import listening
 from torchscale.measure.nodes import ClusterNode, leading
 from torchscale.measure.sweep import Sweep
 from torchscale.observer import SILENT, Observer
+from torchscale.plan.duration import CellProgress, estimate_seconds
 from torchscale.plan.expand import Plan, make_plan
 from torchscale.store.run_folder import RunFolder
+from torchscale.util.units import format_coarse_seconds
 
 S = TypeVar("S", bound=MachineSummary)
 
@@ -200,7 +202,9 @@ def _measure(
             for note in sweep.notes:
                 observer.note(f"warning: {note}")
             observer.detail(f"run folder: {directory}")
-            observer.note(f"{experiment.experiment_name}: on {planned.device_label}")
+            observer.note(
+                f"{experiment.experiment_name}: on {planned.device_label}; {_duration(planned)}"
+            )
             with listening(
                 observer, plan.device, len(pending), experiment.benchmark.repeats
             ) as listener:
@@ -211,6 +215,17 @@ def _measure(
             if nodes is not None:
                 nodes.conclude(outcome.exit_code, stop.asked)
             return outcome
+
+
+def _duration(planned: PlannedRun) -> str:
+    """About how long it takes."""
+    experiment, plan = planned.experiment, planned.plan
+    progress = [CellProgress(cell, 0, experiment.benchmark.repeats) for cell in plan.to_run]
+    estimate = estimate_seconds(
+        progress, experiment.benchmark, experiment.launch.timeout_seconds, plan
+    )
+    low, high = format_coarse_seconds(estimate.low), format_coarse_seconds(estimate.high)
+    return f"estimated time: {low} to {high}"
 
 
 def _planned(summaries: Iterable[S], plan: Plan) -> tuple[S, ...]:

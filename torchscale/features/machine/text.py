@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from torchscale.analysis.summary.machine import MemorySummary
 from torchscale.analysis.training.flags import OTHER_PROCESSES_LIMIT, Flag
-from torchscale.schema.exports.machine import CollectiveFigures, Curve
+from torchscale.schema.cells.collectives import CollectivesCell
+from torchscale.schema.exports.machine import CollectiveFigures, CollectivePoint, Curve
 from torchscale.util.units import (
     format_byte_rate,
     format_bytes,
@@ -65,26 +67,50 @@ def point_flag_lines(figures: CollectiveFigures) -> list[str]:
     """``noisy (its calls scatter …): all_reduce of 2 KiB``: each flag that a size has, what it
     says, and where."""
     lines = []
-    several = len({curve.dtype for curve in figures.curves}) > 1
     for flag, text in _POINT_FLAGS.items():
-        named = [
-            f"{curve.operation}{f' {curve.dtype}' * several} of {_sizes(curve, flag)}"
-            if curve.points[-1].payload_bytes
-            else curve.operation
-            for curve in figures.curves
-            if any(flag in point.flags for point in curve.points)
-        ]
-        if named:
-            lines.append(f"{flag.value} ({text}): {listed(named)}")
+        where = _where(figures, partial(_has_flag, flag))
+        if where:
+            lines.append(f"{flag.value} ({text}): {where}")
     return lines
 
 
-def _sizes(curve: Curve, flag: Flag) -> str:
+def _has_flag(flag: Flag, point: CollectivePoint) -> bool:
+    return flag in point.flags
+
+
+def fewer_calls_line(cell: CollectivesCell, figures: CollectiveFigures) -> str:
+    """At which sizes there were fewer calls than asked for; empty where there were nowhere."""
+    points = [point for curve in figures.curves for point in curve.points]
+    least = min((point.calls for point in points), default=cell.iterations)
+    if cell.seconds is None or least >= cell.iterations:
+        return ""
+    return (
+        f"fewer calls than {cell.iterations}, at least {least}, so that the sweep takes no longer "
+        f"than about {format_seconds(cell.seconds)} (--full: all calls): "
+        f"{_where(figures, lambda point: point.calls < cell.iterations)}"
+    )
+
+
+def _where(figures: CollectiveFigures, fits: Callable[[CollectivePoint], bool]) -> str:
+    """``all_reduce of 2 KiB and barrier``: the sizes that fit."""
+    several = len({curve.dtype for curve in figures.curves}) > 1
+    return listed(
+        [
+            f"{curve.operation}{f' {curve.dtype}' * several} of {_sizes(curve, fits)}"
+            if curve.points[-1].payload_bytes
+            else curve.operation
+            for curve in figures.curves
+            if any(map(fits, curve.points))
+        ]
+    )
+
+
+def _sizes(curve: Curve, fits: Callable[[CollectivePoint], bool]) -> str:
     """``2 KiB, 8 KiB to 32 KiB``: neighbouring sizes as a range."""
     ranges: list[tuple[int, int]] = []
     before = -1
     for place, point in enumerate(curve.points):
-        if flag in point.flags:
+        if fits(point):
             if ranges and place == before + 1:
                 start = ranges.pop()[0]
             else:

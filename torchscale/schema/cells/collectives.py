@@ -19,6 +19,9 @@ class CollectivesCell(Frozen):
     """One sweep over operations, dtypes and sizes at one world size.
 
     Attributes:
+        iterations, warmup: Calls in the timed loop of each size, and before it: fewer of large sizes
+            where all would take longer than ``seconds``.
+        seconds: Time of the sweep; ``None`` for no limit.
         algorithm, protocol: Forced on NCCL; ``None`` lets NCCL choose.
         logs_choices: NCCL logs the algorithm of every call, which slows small ones: its times are
             not shown.
@@ -33,6 +36,7 @@ class CollectivesCell(Frozen):
     warmup: Count
     world_size: PositiveCount
     device: DeviceRequest
+    seconds: PositiveSeconds | None = None
     algorithm: str | None = None
     protocol: str | None = None
     logs_choices: bool = False

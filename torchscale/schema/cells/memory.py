@@ -29,7 +29,9 @@ def why_unpredicted(cell: TrainingCell) -> str:
         return f"no prediction for strategy {strategy.name}"
     if cell.precision in ("fp8", *BLOCK_SCALED):
         return f"no prediction for {cell.precision}"
-    return "no prediction for compiled models" * cell.compile
+    if cell.compile:
+        return "no prediction for compiled models"
+    return ""
 
 
 class MemoryCell(Frozen):

@@ -43,6 +43,8 @@ class CollectivePoint:
     """Slowest rank's mean over the fastest's, minus 1."""
     wrong_elements: int | None
     """Over all ranks; null where nothing was checked."""
+    calls: int
+    """Calls in the timed loop of a launch; as many again were timed one by one."""
     link_share: float | None = None
     """busbw over the rated bandwidth of the link in one direction; null where that is not known, and
     of a barrier, which carries nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from time import perf_counter
 from typing import TypeVar
 
 import torch
@@ -14,7 +15,8 @@ from torch.distributed import ProcessGroup
 from torchscale.config.choices import ElementType, Operation
 from torchscale.schema.cells.collectives import CollectiveSample, CollectivesCell, PairSample
 from torchscale.schema.launch.progress import Progress
-from torchscale.util.units import format_bytes
+from torchscale.util.units import format_bytes, format_seconds
+from torchscale.worker.machine.call_budget import CallBudget, Calls
 from torchscale.worker.machine.collective_operations import COLLECTIVES, Collective, Message
 from torchscale.worker.measure.clock import BatchClock, HostClock, make_clock
 from torchscale.worker.measure.host import HostLoadMeter
@@ -33,8 +35,8 @@ _LONGEST_REFUSAL = 200
 """Characters: torch's message says in its first sentences how much was asked for and is free."""
 
 
-class _DoesNotFit(Exception):
-    """A size does not fit into the memory of a rank; says which and what is missing."""
+class _NotMeasured(Exception):
+    """A size, and every larger one, is not measured; says why."""
 
 
 class CollectiveSweep:
@@ -53,6 +55,11 @@ class CollectiveSweep:
         self._clock = make_clock(ranks.device, sync_cuda=False)
         self._new_meter, self._meter = new_meter, new_meter()
         self._first_of_stretch = 0
+        self._budget = CallBudget(
+            Calls(cell.warmup, cell.iterations),
+            cell.seconds,
+            len(cell.operations) * len(cell.dtypes),
+        )
         self.samples: list[CollectiveSample] = []
         self.unsupported: dict[str, str] = {}
 
@@ -60,15 +67,17 @@ class CollectiveSweep:
         """One operation over all sizes; a barrier has one, nothing."""
         if operation == "barrier":
             if dtype == self._cell.dtypes[0]:
+                self._budget.begin_part()
                 self._barrier(dtype)
             return
         done: set[int] = set()
+        self._budget.begin_part()
         for size in self._cell.sizes:
             what = f"{operation} {dtype} {format_bytes(size)}"
             self._report_progress(what)
             try:
                 sample = self._measure_size(operation, dtype, size, done)
-            except _DoesNotFit as refusal:
+            except _NotMeasured as refusal:
                 self.unsupported[what] = str(refusal)
                 break  # the sizes that follow are larger
             if sample is not None:
@@ -83,15 +92,20 @@ class CollectiveSweep:
         is in ``done``: sizes below one element of every rank round to the same.
 
         Raises:
-            _DoesNotFit: a rank has not enough memory; on all ranks.
+            _NotMeasured: a rank has not enough memory, or it takes too long; on all ranks.
         """
         collective = self._together(lambda: COLLECTIVES[operation](self._ranks, dtype, size))
         if collective.payload_bytes in done:
             return None
         done.add(collective.payload_bytes)
+        started = perf_counter()
         wrong = self._check(collective)
+        check_seconds = perf_counter() - started
         collective.clear()
-        mean, calls = self._time(collective.call, self._clock)
+        how_often = self._how_often(
+            collective.call, check_seconds, is_largest=size == self._cell.max_bytes
+        )
+        mean, calls = self._time(collective.call, self._clock, how_often)
         wrong = max(wrong, self._check(collective))
         return CollectiveSample(
             operation=operation,
@@ -104,12 +118,36 @@ class CollectiveSweep:
             wrong_elements=wrong,
         )
 
+    def _how_often(
+        self, call: Callable[[], None], check_seconds: float, *, is_largest: bool
+    ) -> Calls:
+        """Calls at a size, the same on all ranks: as rank 0 finds after one of them.
+
+        Raises:
+            _NotMeasured: even the fewest take too long; on all ranks.
+        """
+        full = Calls(self._cell.warmup, self._cell.iterations)
+        if not self._budget.is_limited:
+            return full
+        self._clock.mark()
+        call()
+        self._clock.mark()
+        seconds = self._clock.read()[-1]
+        timed = self._budget.timed(seconds, check_seconds, is_largest=is_largest)
+        timed = int(self._ranks.broadcast_scalar(float(timed)))
+        if not timed:
+            raise _NotMeasured(
+                f"a call takes {format_seconds(seconds)}, and the sweep {self._cell.seconds:g} s: "
+                "--full measures it"
+            )
+        return full.fewer(timed)
+
     def _together(self, action: Callable[[], T]) -> T:
         """What ``action``, which waits for no other rank, returns. Where the memory of any rank
         does not suffice, no rank goes on: the others would wait for it in the collective.
 
         Raises:
-            _DoesNotFit: that is so; on all ranks.
+            _NotMeasured: that is so; on all ranks.
         """
         results, refusal = [], ""
         try:
@@ -118,7 +156,7 @@ class CollectiveSweep:
             refusal = f"rank {self._ranks.rank}: {error}".partition("\n")[0][:_LONGEST_REFUSAL]
         # Nearly always nobody refuses: one sum of a number instead of two exchanges of texts.
         if self._ranks.add_up(torch.tensor([float(bool(refusal))])).item():
-            raise _DoesNotFit(next(filter(None, self._ranks.gather_objects(refusal))))
+            raise _NotMeasured(next(filter(None, self._ranks.gather_objects(refusal))))
         return results[0]
 
     def _free_cached_memory(self) -> None:
@@ -149,7 +187,7 @@ class CollectiveSweep:
         Each pair has a group of its own, which is left before the next one: NCCL makes a
         communicator for every pair, whose buffers would stay.
         """
-        rank = self._ranks.rank
+        rank, calls = self._ranks.rank, self._messages()
         for pair in itertools.combinations(range(self._ranks.world_size), 2):
             group = dist.new_group(list(pair), timeout=self._timeout, backend=self._ranks.backend)
             for source, target in (pair, pair[::-1]):
@@ -157,15 +195,28 @@ class CollectiveSweep:
                 self._ranks.barrier()
                 if rank not in pair:
                     continue
-                sample = self._measure_pair(source, target, group)
+                sample = self._measure_pair(source, target, group, calls)
                 if rank == target:
                     yield sample
             if rank in pair:
                 dist.destroy_process_group(group)
 
-    def _measure_pair(self, source: int, target: int, group: ProcessGroup) -> PairSample:
+    def _messages(self) -> int:
+        """Timed messages of each pair and size: fewer where the ring's of the largest size say that
+        they would take longer than the sweep may."""
+        most, n = min(_PAIR_CALLS, self._cell.iterations), self._ranks.world_size
+        self._budget.begin_part()
+        ring = [one.mean_seconds for one in self.samples if one.operation == "send_recv"]
+        if not ring:
+            return most
+        return int(
+            self._ranks.broadcast_scalar(float(self._budget.messages(most, ring[-1], n * (n - 1))))
+        )
+
+    def _measure_pair(
+        self, source: int, target: int, group: ProcessGroup, calls: int
+    ) -> PairSample:
         """Messages of one pair, with buffers that are free again when it returns."""
-        calls = min(_PAIR_CALLS, self._cell.iterations)
         small = Message(self._ranks, self._cell.min_bytes, source, target, group)
         large = Message(self._ranks, self._cell.max_bytes, source, target, group)
         times = []
@@ -189,7 +240,8 @@ class CollectiveSweep:
     def _barrier(self, dtype: ElementType) -> None:
         """Time barriers with the host clock: they block the host, whatever the device."""
         self._report_progress("barrier")
-        mean, calls = self._time(self._wait_for_all, HostClock())
+        often = Calls(self._cell.warmup, self._cell.iterations)
+        mean, calls = self._time(self._wait_for_all, HostClock(), often)
         self.samples.append(
             CollectiveSample(
                 operation="barrier",
@@ -211,12 +263,14 @@ class CollectiveSweep:
         else:
             dist.barrier()
 
-    def _time(self, call: Callable[[], None], clock: BatchClock) -> tuple[float, tuple[float, ...]]:
+    def _time(
+        self, call: Callable[[], None], clock: BatchClock, how_often: Calls
+    ) -> tuple[float, tuple[float, ...]]:
         """Mean seconds of a call in one loop, and the seconds of as many calls that are timed one
         by one."""
-        for _ in range(self._cell.warmup):
+        for _ in range(how_often.warmup):
             call()
-        count = self._cell.iterations
+        count = how_often.timed
         self._ranks.barrier()
         clock.mark()
         for _ in range(count):

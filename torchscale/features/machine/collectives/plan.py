@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from torchscale.config.choices import DeviceKind
@@ -38,6 +39,7 @@ def make_cells(
                     max_bytes=largest,
                     iterations=settings.iterations,
                     warmup=settings.warmup,
+                    seconds=settings.seconds or None,
                     world_size=count,
                     device=experiment.device,
                     algorithm=algorithm,
@@ -57,14 +59,16 @@ def skip_reason(cell: CollectivesCell, target: ExecutionTarget) -> str | None:
 
 
 def expected_seconds(cell: CollectivesCell) -> tuple[float, float]:
-    """Start-up and all calls: warm-up, the timed loop, and as many calls timed one by one."""
+    """Start-up and all calls: warm-up, the timed loop, and as many calls timed one by one; no longer
+    than the sweep may take."""
     calls = (
         len(cell.operations)
         * len(cell.dtypes)
         * len(cell.sizes)
         * (cell.warmup + 2 * cell.iterations)
     )
-    return START_SECONDS[0] + calls * _CALL_SECONDS[0], START_SECONDS[1] + calls * _CALL_SECONDS[1]
+    low, high = (min(cell.seconds or math.inf, calls * each) for each in _CALL_SECONDS)
+    return START_SECONDS[0] + low, START_SECONDS[1] + high
 
 
 def least_step_seconds(cell: CollectivesCell, peak_flops: Mapping[str, float]) -> float:

@@ -6,7 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torchscale.analysis.summary.machine import CollectivesSummary
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.features.machine.text import flagged_sizes, format_fit, point_flag_lines
+from torchscale.features.machine.text import (
+    fewer_calls_line,
+    flagged_sizes,
+    format_fit,
+    point_flag_lines,
+)
 from torchscale.report.charts import Chart, ChartSeries, chart_name
 from torchscale.report.document import (
     MAX_BLOCK,
@@ -108,6 +113,7 @@ def _sweep_blocks(sweep: CollectivesSummary, figures: CollectiveFigures) -> list
     if any(not point.flags for curve in figures.curves for point in curve.points):
         notes += [f"{text}." for text in (flagged_sizes(figures),) if text]
     notes += [f"{line}." for line in point_flag_lines(figures)]
+    notes += [f"{line}." for line in (fewer_calls_line(sweep.cell, figures),) if line]
     if sweep.moved_by:
         notes.append(f"Moved by: {shortened(sweep.moved_by)}.")
     if sweep.verdict is not None:

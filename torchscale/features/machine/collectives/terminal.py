@@ -8,7 +8,12 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from torchscale.analysis.summary.machine import CollectivesSummary
-from torchscale.features.machine.text import format_fit, format_warning, point_flag_lines
+from torchscale.features.machine.text import (
+    fewer_calls_line,
+    format_fit,
+    format_warning,
+    point_flag_lines,
+)
 from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document
 from torchscale.report.table import Column, Table
@@ -47,6 +52,7 @@ def print_collectives(summaries: Sequence[CollectivesSummary], console: Console)
 
 def _sweep_blocks(summary: CollectivesSummary, figures: CollectiveFigures) -> list[Block]:
     lines = [f"* {line}" for line in point_flag_lines(figures)]
+    lines += filter(None, [fewer_calls_line(summary.cell, figures)])
     lines += [f"not measured: {what}: {said}" for what, said in figures.unsupported]
     if summary.moved_by:
         lines.append(f"Moved by: {summary.moved_by}")

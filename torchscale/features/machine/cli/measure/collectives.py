@@ -47,6 +47,14 @@ def collectives(
     ] = None,
     iterations: Annotated[int, option("--iters", "Calls in a timed loop.", min=1)] = 20,
     warmup: Annotated[int, option("--warmup -w", "Calls before it.", min=1)] = 5,
+    full: Annotated[
+        bool,
+        option(
+            "--full",
+            "All calls at every size, however long they take. Default: fewer calls at large sizes, "
+            "at least 5, where a sweep would take longer than 40 s.",
+        ),
+    ] = False,
     algorithms: Annotated[
         Several, option("--algo NAME,…", "Ring, Tree, NVLS …: each is measured separately (NCCL).")
     ] = None,
@@ -110,6 +118,7 @@ def collectives(
             "--dtype": ("collectives.dtypes", listed(dtypes)),
             "--iters": ("collectives.iterations", iterations),
             "--warmup": ("collectives.warmup", warmup),
+            "--full": ("collectives.seconds", 0.0 if full else None),
             "--algo": ("collectives.algorithms", listed(algorithms)),
             "--proto": ("collectives.protocols", listed(protocols)),
             "--link": ("hardware.link", link),

@@ -33,13 +33,17 @@ help:
 
 install: $(VENV)/.installed
 
-# System packages and Python's are fetched at the same time.
+# System packages and Python's are fetched at the same time; pip says nothing before it is done.
+INSTALLING = @echo "Installing torchscale and about 110 packages into $(VENV): 2 GB with PyTorch for CPUs, several more for CUDA. From a cache a minute; else as long as the network takes for them"
+
 $(VENV)/.installed: pyproject.toml constraints.txt
+	$(INSTALLING)
 	sh scripts/system-packages.sh report & packages=$$!; \
 	$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[all]' && wait $$packages
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt
+	$(INSTALLING)
 	sh scripts/system-packages.sh tests & packages=$$!; \
 	$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]' && wait $$packages
 	@touch $(VENV)/.installed $@

@@ -27,6 +27,11 @@ _WITHOUT_EFFECT = {
 """Settings that change no tensor: cells that differ in them alone share a prediction."""
 
 
+def predicting(timeout_seconds: float) -> str:
+    """What a user reads while cells are predicted for the first time."""
+    return f"Predicting memory, which is then kept: a few seconds, {timeout_seconds:.0f} at most"
+
+
 def predict_cells(
     cells: Sequence[TrainingCell], *, timeout_seconds: float, env: Mapping[str, str]
 ) -> dict[str, PredictedMemory]:

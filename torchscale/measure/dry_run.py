@@ -11,7 +11,7 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.secrets import hidden_environment
 from torchscale.errors import StoreError
 from torchscale.launch.machine import MachineDetection
-from torchscale.launch.prediction import predict_cells
+from torchscale.launch.prediction import predict_cells, predicting
 from torchscale.measure.checks import checked
 from torchscale.measure.context import PlannedRun, plan_run
 from torchscale.measure.profiling import cell_profiler
@@ -162,8 +162,7 @@ def _problem(directory: Path, planned: PlannedRun) -> str:
 def _forecast(planned: PlannedRun, predict: bool, observer: Observer) -> Forecast:
     """Predicted memory of the plan's training cells; empty without ``predict``."""
     cells = [cell for cell in map(training_workload, planned.plan.to_run) if cell is not None]
-    most = f"{PREDICTION_SECONDS:.0f} s at most"
-    with observer.status(f"Predicting memory, which is then kept: a few seconds, {most}"):
+    with observer.status(predicting(PREDICTION_SECONDS)):
         predicted = _predicted(planned, cells) if predict and cells else {}
     return Forecast(predicted, planned.device_memory_bytes, shared=planned.plan.device == "cpu")
 

@@ -140,7 +140,7 @@ def profile_workload(
         )
         observer.note(f"Recording {cell_label(cell)} with {choice.tool.value}")
         write_derived_files(folder)  # the folder has a cell more
-        with observer.status("Recording"):
+        with observer.status(f"Recording {seconds:g} s of steps, once they are steady"):
             profile = profiler.profile(cell, folder.begin_profile(cell), stop, lambda _: None)
         return ProfileOutcome(
             profile.directory, None if stop.asked else profile, directory, stop.asked

@@ -32,6 +32,7 @@ from torchscale.store.derived_files import write_derived_files
 from torchscale.store.locations import RESULTS
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.files import atomic_write_text
+from torchscale.util.units import format_coarse_seconds
 
 BUDGET_SECONDS = 600.0
 LAUNCH_SECONDS = 2.0
@@ -101,7 +102,8 @@ def tune(
         space = strategy_space(planned, start, forecast, observer)
         _require_one(space)
     question = TuneQuestion(planned, axes, directory, options.budget_seconds, observer, forecast)
-    with measuring(directory) as stop, observer.status("Measuring settings"):
+    most = f"Measuring settings, for {format_coarse_seconds(options.budget_seconds)} at most"
+    with measuring(directory) as stop, observer.status(most):
         found = question.answered(space, stop, on_launch)
         write_derived_files(RunFolder.open(directory))
     search, settings, space = found.search, found.settings, found.space

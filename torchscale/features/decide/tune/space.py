@@ -7,10 +7,15 @@ from dataclasses import dataclass, replace
 
 from torchscale.config.choices import TuningAxis
 from torchscale.config.strategy import Strategy, strategy_label
-from torchscale.features.decide.tune.memory import MemoryForecast, MemoryNeed
+from torchscale.features.decide.tune.memory import (
+    PREDICTION_SECONDS,
+    MemoryForecast,
+    MemoryNeed,
+)
 from torchscale.features.decide.tune.settings import SettingChange, with_strategies
 from torchscale.features.decide.tune.strategies import StrategyChoice, choice_of, choices
 from torchscale.features.decide.tune.surface import AxisChange, Setting, Traits
+from torchscale.launch.prediction import predicting
 from torchscale.measure.checks import checked
 from torchscale.measure.context import PlannedRun
 from torchscale.observer import Observer
@@ -128,7 +133,7 @@ def strategy_space(
     plan = checked(make_plan(every, planned.machine), every, observer)
     cells = of_kind([entry.cell for entry in plan.cells], TrainingCell)
     runnable = of_kind(plan.to_run, TrainingCell)
-    with observer.status("Predicting memory"):
+    with observer.status(predicting(PREDICTION_SECONDS)):
         forecast.predict(runnable)
     entries = []
     for choice, cell, entry in zip(found, cells, plan.cells, strict=True):

@@ -144,6 +144,7 @@ def watch(
     if not command:
         raise UsageError("nothing follows --", hint="torchscale watch -- python train.py")
     from torchscale.features.watch.hang.terminal import print_hang  # noqa: PLC0415
+    from torchscale.features.watch.job.keep import detecting, keep_run  # noqa: PLC0415
     from torchscale.features.watch.job.live import LiveLines  # noqa: PLC0415
     from torchscale.features.watch.job.relay import Relay  # noqa: PLC0415
     from torchscale.features.watch.job.run import WatchRequest, run_program  # noqa: PLC0415
@@ -168,11 +169,17 @@ def watch(
         program = run_program(request, relay)
         has_failed = False
         try:
-            watched = program.watched()
-            if watched is not None:
-                has_failed = bool(fails.found(watched.report))
-                _summarize(watched, as_json=as_json)
-                _say_why(fails, watched.report)
+            with detecting() as detection:
+                with TERMINAL.status("The program has ended; judging what was collected"):
+                    watched = program.watched()
+                if watched is not None:
+                    has_failed = bool(fails.found(watched.report))
+                    _show(watched, as_json=as_json)
+                    with TERMINAL.status("Writing the run for `torchscale report`"):
+                        problem = keep_run(watched, detection)
+                    if problem:
+                        TERMINAL.note(f"note: no run for `torchscale report`: {problem}")
+                    _say_why(fails, watched.report)
         except Exception as error:  # noqa: BLE001 - the exit code is the program's, whatever fails here
             _note(f"no summary: {getattr(error, 'message', repr(error))}")
     raise ProgramExit(program.exit_code or int(has_failed))
@@ -195,20 +202,17 @@ def _say(text: str) -> None:
         write_line(text, sys.stderr)
 
 
-def _summarize(watched: Watched, *, as_json: bool) -> None:
-    """Write and print what is known of a program that has ended."""
-    from torchscale.features.watch.job.keep import keep_run  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.features.watch.terminal import print_watch  # noqa: PLC0415
+def _show(watched: Watched, *, as_json: bool) -> None:
+    """Print what is known of a program that has ended."""
+    from torchscale.features.watch.terminal import print_watch  # noqa: PLC0415 - `--help` does not need it
 
-    report, problem = watched.report, keep_run(watched)
+    report = watched.report
     if as_json:
         print_json(report.model_dump_json(indent=1))
-    else:
-        print_watch(report, message_console())
-        if _is_written(watched.directory, report.seconds):
-            TERMINAL.note(f"Wrote {os.path.relpath(watched.directory)}/watch.json")
-    if problem:
-        TERMINAL.note(f"note: no run for `torchscale report`: {problem}")
+        return
+    print_watch(report, message_console())
+    if _is_written(watched.directory, report.seconds):
+        TERMINAL.note(f"Wrote {os.path.relpath(watched.directory)}/watch.json")
 
 
 def _note(text: str) -> None:

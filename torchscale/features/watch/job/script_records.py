@@ -4,8 +4,9 @@ from what their collectors saw."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import add
 from pathlib import Path
 
 import numpy as np
@@ -111,36 +112,46 @@ class MeasuredProgram:
             if table.waits_by is WaitsBy.CALLS:  # by lengths, own times hold what was waited
                 compute = compute + table.wait + table.transfer
 
-        def value(matrix: Matrix, step: int) -> float:
-            return round(max(0.0, float(matrix[row, step])), _DECIMALS)
+        def of_row(matrix: Matrix) -> list[float]:
+            return [round(max(0.0, value), _DECIMALS) for value in matrix[row].tolist()]
 
-        samples = []
-        for step in range(len(table)):
-            own = OwnStep(compute=value(compute, step), calm=value(calm, step))
-            if self._knows_waits:
-                transfer = value(table.transfer, step)
-                if not staged:
-                    transfer += value(table.bubble, step)
-                own = own.model_copy(
-                    update={
-                        "wait": value(table.wait, step),
-                        "transfer": transfer,
-                        "blame": value(table.blame, step),
-                    }
-                )
-            samples.append(
-                StepSample(
-                    step=table.first + step * self.per_column + 1,
-                    seconds=float(table.wall[row, step]),
-                    data_wait=value(table.data, step),
-                    forward=None,
-                    backward=None,
-                    optimizer=None,
-                    bubble=value(table.bubble, step) if staged else None,
-                    own=own,
-                )
+        own = self._own_steps(of_row, compute, calm, staged=staged)
+        data, bubbles, wall = of_row(table.data), of_row(table.bubble), table.wall[row].tolist()
+        return [
+            StepSample(
+                step=table.first + step * self.per_column + 1,
+                seconds=wall[step],
+                data_wait=data[step],
+                forward=None,
+                backward=None,
+                optimizer=None,
+                bubble=bubbles[step] if staged else None,
+                own=own[step],
             )
-        return samples
+            for step in range(len(table))
+        ]
+
+    def _own_steps(
+        self,
+        of_row: Callable[[Matrix], list[float]],
+        compute: Matrix,
+        calm: Matrix,
+        *,
+        staged: bool,
+    ) -> list[OwnStep]:
+        """What a rank does itself in each step, and what it waits for where that is known."""
+        both = of_row(compute), of_row(calm)
+        if not self._knows_waits:
+            return [OwnStep(compute=one, calm=two) for one, two in zip(*both, strict=True)]
+        table = self.table
+        transfers = of_row(table.transfer)
+        if not staged:
+            transfers = list(map(add, transfers, of_row(table.bubble)))
+        columns = (*both, of_row(table.wait), transfers, of_row(table.blame))
+        return [
+            OwnStep(compute=one, calm=two, wait=wait, transfer=transfer, blame=blame)
+            for one, two, wait, transfer, blame in zip(*columns, strict=True)
+        ]
 
     def _record(self, row: int, stream: RankStream) -> RankRecord:
         facts, use, table = stream.facts, stream.use, self.table

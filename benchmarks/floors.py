@@ -3,12 +3,13 @@
 ::
 
     python benchmarks/floors.py help      # `torchscale --help` ÷ Python and `import typer`
+    python benchmarks/floors.py commands --before ../older   # what a user waits for, of two checkouts
     PYTHONPATH=. python benchmarks/floors.py report   # 10,000 cells; written once, see --keep
 
 The floor of a report is ``report_floor.py``. Those of a sweep and of one cell are in
 ``sweep_efficiency.py`` (``--ways floor group``, and ``--cells 1`` against a bare torchrun).
 
-Both sides run by turns in one run, so that a ratio is of one machine at one time. Modules are
+All sides run by turns in one run, so that a ratio is of one machine at one time. Modules are
 compiled first, as they are in an installation. CPU time is that of the processes: other work on
 the machine changes it less than wall time.
 """
@@ -19,19 +20,24 @@ import argparse
 import compileall
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fidelity import describe
 
+from torchscale.util.optional import optional
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
+CONFIG = str(ROOT / "benchmark_config.yaml")
 
 
 @dataclass(frozen=True)
@@ -42,10 +48,19 @@ class Cost:
     cpu: float
 
 
-def run(command: Sequence[str]) -> Cost:
+def run(
+    command: Sequence[str], directory: Path = ROOT, variables: Mapping[str, str] | None = None
+) -> Cost:
     """Run a command of this project to its end; its output is dropped."""
     before, started = _children_cpu(), time.perf_counter()
-    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        command,
+        check=True,
+        cwd=directory,
+        env={**os.environ, **(variables or {})},
+        stdout=subprocess.DEVNULL,
+        stderr=None if directory == ROOT else subprocess.DEVNULL,
+    )
     return Cost(time.perf_counter() - started, _children_cpu() - before)
 
 
@@ -54,16 +69,14 @@ def _children_cpu() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def by_turns(
-    floor: Callable[[], Cost], ours: Callable[[], Cost], rounds: int
-) -> tuple[list[Cost], list[Cost]]:
-    """Costs of both, run in turns; a first one of each is not counted."""
-    floor()
-    ours()
-    costs: tuple[list[Cost], list[Cost]] = ([], [])
+def by_turns(sides: Sequence[Callable[[], Cost]], rounds: int) -> list[list[Cost]]:
+    """Costs of each side, run in turns; a first one of each is not counted."""
+    for measure in sides:
+        measure()
+    costs: list[list[Cost]] = [[] for _ in sides]
     for number in range(rounds):
-        sides = [(costs[0], floor), (costs[1], ours)]
-        for found, measure in sides[:: -1 if number % 2 else 1]:
+        order = [*zip(costs, sides, strict=True)]
+        for found, measure in order[:: -1 if number % 2 else 1]:
             found.append(measure())
     return costs
 
@@ -85,11 +98,8 @@ def measure_help(rounds: int) -> None:
     program = (
         "import sys; sys.argv = ['torchscale', '--help']; from torchscale_bench import run; run()"
     )
-    floors, costs = by_turns(
-        lambda: run([sys.executable, "-c", "import typer"]),
-        lambda: run([sys.executable, "-c", program]),
-        rounds,
-    )
+    sides = [[sys.executable, "-c", text] for text in ("import typer", program)]
+    floors, costs = by_turns([partial(run, side) for side in sides], rounds)
     show("torchscale --help", floors, costs)
 
 
@@ -106,8 +116,51 @@ def measure_report(rounds: int, results: Path, cells: int) -> None:
         run(ours)
         charts = page.read_text().count("<figure>")
         floor = [sys.executable, str(HERE / "report_floor.py"), str(results), str(page), str(out)]
-        floors, costs = by_turns(lambda: run([*floor, str(charts)]), lambda: run(ours), rounds)
+        floors, costs = by_turns([lambda: run([*floor, str(charts)]), lambda: run(ours)], rounds)
         show(f"report with {charts} charts", floors, costs)
+
+
+COMMANDS = (
+    ("validate", ("validate",), "import torch"),
+    (
+        "benchmark --dry-run, memory known",
+        ("benchmark", CONFIG, "--dry-run"),
+        "import typer, rich, yaml",
+    ),
+    (
+        "benchmark --dry-run, the first",
+        ("benchmark", CONFIG, "--dry-run"),
+        "import torch._dynamo, transformers",
+    ),
+    ("measure collectives", ("measure", "collectives"), "import torch"),
+)
+"""Name → command, and what it has to import at least: once, as forks need not import again."""
+
+
+def measure_commands(rounds: int, before: Path | None, only: str) -> None:
+    """CPU time of commands that a user waits for, and of an older checkout's beside them."""
+    checkouts = [path for path in (before, ROOT) if path is not None]
+    for name, command, floor in COMMANDS:
+        if only not in name:
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            sides: list[Callable[[], Cost]] = [partial(run, [sys.executable, "-c", floor])]
+            sides += [
+                partial(_run_command, command, path, Path(scratch), keeps="known" in name)
+                for path in checkouts
+            ]
+            floors, *costs = by_turns(sides, rounds)
+        for path, found in zip(checkouts, costs, strict=True):
+            show(f"{name} ({'before' if path == before else 'now'})", floors, found)
+
+
+def _run_command(command: Sequence[str], checkout: Path, scratch: Path, *, keeps: bool) -> Cost:
+    """Run a command of a checkout. ``keeps``: with what an earlier run of it has kept."""
+    cache = scratch / "cache"
+    if not keeps:
+        shutil.rmtree(cache, ignore_errors=True)
+    variables = {"PYTHONPATH": str(checkout), "XDG_CACHE_HOME": str(cache)}
+    return run([sys.executable, "-m", "torchscale", *command], scratch, variables)
 
 
 def main() -> None:
@@ -115,8 +168,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("help", "report"))
+    parser.add_argument("what", choices=("help", "report", "commands"))
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--only", default="", help="commands with this in their name")
+    parser.add_argument("--before", type=Path, help="an older checkout, measured by turns")
     parser.add_argument("--cells", type=int, default=10_000)
     parser.add_argument("--keep", type=Path, default=ROOT / "build" / "large_report")
     arguments = parser.parse_args()
@@ -125,6 +180,9 @@ def main() -> None:
     os.environ["PYTHONPATH"] = str(ROOT)
     if arguments.what == "help":
         measure_help(arguments.rounds or 40)
+    elif arguments.what == "commands":
+        before = optional(Path.resolve, arguments.before)
+        measure_commands(arguments.rounds or 3, before, arguments.only)
     else:
         measure_report(arguments.rounds or 3, arguments.keep.resolve(), arguments.cells)
 

@@ -15,6 +15,9 @@ from torchscale.measure.early_start import started_ahead
 from torchscale.plan.expand import make_plan
 
 
+SCRIPT = {"command": "torchrun --nproc-per-node {world_size} train.py {batch_size}"}
+
+
 class NoProcess:
     """Stands for the process that is started ahead."""
 
@@ -67,6 +70,7 @@ def test_the_process_that_is_started_ahead_has_the_environment_of_the_launches(
         ({"device": "cuda"}, False, False),
         ({"launch": {"isolation": "cell"}}, False, False),
         ({"launch": {"threads_per_rank": 5}}, False, False),
+        ({"models": ["tiny-resnet", SCRIPT]}, False, False),
     ],
 )
 def test_it_is_started_where_launches_will_be_forked(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torchscale.config.choices import DeviceKind
 from torchscale.config.experiment import Experiment
+from torchscale.config.script import ScriptChoice
 from torchscale.config.secrets import hidden_environment
 from torchscale.errors import MachineError
 from torchscale.launch.agents.forker import AgentForker, forks_ranks
@@ -36,8 +37,8 @@ def started_ahead(
 ) -> Iterator[AgentForker | None]:
     """The process that forks the agents of a sweep on CPUs in a run folder: it imports torch while
     the machine is detected and the plan is made. Within the context; ``None`` where there may be
-    GPUs or launches have processes of their own, and for a folder that is there already, in which
-    nothing may be left to run.
+    GPUs or launches have processes of their own, as those of scripts have, and for a folder that is
+    there already, in which nothing may be left to run.
 
     Raises:
         MachineError: it cannot be started.
@@ -60,6 +61,8 @@ def started_ahead(
 
 
 def _will_fork(experiment: Experiment) -> bool:
+    if any(isinstance(model, ScriptChoice) for model in experiment.models):
+        return False  # it would import torch for nothing, or beside a script that is measured
     asked = experiment.device
     on_cpu = asked == "cpu" or (asked == "auto" and not has_gpu_driver())
     return on_cpu and shares_processes(experiment, "cpu") and forks_ranks("cpu")

@@ -14,7 +14,6 @@ from torchscale.measure import early_start as ahead_module
 from torchscale.measure.early_start import started_ahead
 from torchscale.plan.expand import make_plan
 
-
 SCRIPT = {"command": "torchrun --nproc-per-node {world_size} train.py {batch_size}"}
 
 

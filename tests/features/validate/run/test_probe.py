@@ -91,3 +91,43 @@ def test_a_collective_without_time_says_so(tmp_path: Path) -> None:
     facts = NodeFacts(software=SoftwareFacts(python="3.11.7", torch="2.13.0", cuda_devices=0))
     found = check_collective(facts, timeout_seconds=0.2)
     assert found == CollectiveFacts(backend="gloo", world_size=2, error="no result within 0.2 s")
+
+
+def test_the_probe_runs_the_collective_of_a_node_without_cuda(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = probe_node(tmp_path, collective_seconds=120.0)
+    found = facts.collective
+    assert found is not None
+    assert found.error is None
+    assert (found.backend, found.world_size, found.wrong_elements) == ("gloo", 2, 0)
+    assert found.elements == 3 * (1 + 1000 + 262_144)
+    monkeypatch.setattr(launch_probe, "run_bounded", None)  # torch is not imported again
+    assert check_collective(facts, timeout_seconds=5) is found
+
+
+def test_what_a_rank_of_the_probe_raises_is_the_collectives_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-link")
+    facts = probe_node(tmp_path, collective_seconds=120.0)
+    assert facts.software is not None
+    assert facts.software.torch is not None
+    assert facts.collective is not None
+    assert "no-such-link" in (facts.collective.error or "")
+
+
+def test_a_collective_of_the_probe_without_time_says_so(tmp_path: Path) -> None:
+    facts = probe_node(tmp_path, collective_seconds=0.01)
+    late = CollectiveFacts(backend="gloo", world_size=2, error="no result within 0.01 s")
+    assert facts.collective == late
+    assert facts.disk is not None
+
+
+def test_a_torch_that_aborts_leaves_the_collective_to_be_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken_package(tmp_path / "lib", "torch", "import os; os.abort()", monkeypatch)
+    facts = probe_node(tmp_path, collective_seconds=120.0)
+    assert facts.collective is None
+    assert "SIGABRT" in (check_collective(facts, timeout_seconds=5).error or "")

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-import torchscale
 from torchscale.errors import OutputError
 from torchscale.launch.machine import has_gpu_driver
 from torchscale.schema.cells.memory import PredictedMemory
@@ -85,7 +84,7 @@ def _devices() -> list[object]:
 @cache
 def _sources() -> str:
     """Changes with every line of ours that a prediction may depend on."""
-    digest, home = hashlib.sha256(), Path(torchscale.__file__).parent
+    digest, home = hashlib.sha256(), Path(__file__).parents[1]
     for package in _SOURCES:
         for path in sorted((home / package).rglob("*.py")):
             digest.update(str(path.relative_to(home)).encode())

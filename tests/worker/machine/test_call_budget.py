@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from torchscale.worker.machine.call_budget import CallBudget, Calls
+from torchscale.worker.machine.call_budget import CallBudget, CallCounts
 
-FULL = Calls(warmup=5, timed=20)
+FULL = CallCounts(warmup=5, timed=20)
 
 
 class Clock:

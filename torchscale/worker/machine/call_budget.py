@@ -13,7 +13,7 @@ _LEAST_WARMUP = 2
 
 
 @dataclass(frozen=True)
-class Calls:
+class CallCounts:
     """Calls at one size: before the timed loop, and in it. As many again are timed one by one."""
 
     warmup: int
@@ -24,11 +24,11 @@ class Calls:
         """All of them, with the two whose results are checked."""
         return self.warmup + 2 * self.timed + 2
 
-    def fewer(self, timed: int) -> Calls:
+    def fewer(self, timed: int) -> CallCounts:
         """So many timed ones, or all if these are fewer, and as large a share of the others."""
         timed = min(timed, self.timed)
         warmup = max(_LEAST_WARMUP, round(self.warmup * timed / self.timed))
-        return Calls(min(self.warmup, warmup), timed)
+        return CallCounts(min(self.warmup, warmup), timed)
 
 
 class CallBudget:
@@ -39,7 +39,7 @@ class CallBudget:
 
     def __init__(
         self,
-        full: Calls,
+        full: CallCounts,
         seconds: float | None,
         parts: int,
         now: Callable[[], float] = perf_counter,

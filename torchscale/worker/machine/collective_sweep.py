@@ -16,7 +16,7 @@ from torchscale.config.choices import ElementType, Operation
 from torchscale.schema.cells.collectives import CollectiveSample, CollectivesCell, PairSample
 from torchscale.schema.launch.progress import Progress
 from torchscale.util.units import format_bytes, format_seconds
-from torchscale.worker.machine.call_budget import CallBudget, Calls
+from torchscale.worker.machine.call_budget import CallBudget, CallCounts
 from torchscale.worker.machine.collective_operations import COLLECTIVES, Collective, Message
 from torchscale.worker.measure.clock import BatchClock, HostClock, make_clock
 from torchscale.worker.measure.host import HostLoadMeter
@@ -56,7 +56,7 @@ class CollectiveSweep:
         self._new_meter, self._meter = new_meter, new_meter()
         self._first_of_stretch = 0
         self._budget = CallBudget(
-            Calls(cell.warmup, cell.iterations),
+            CallCounts(cell.warmup, cell.iterations),
             cell.seconds,
             len(cell.operations) * len(cell.dtypes),
         )
@@ -120,13 +120,13 @@ class CollectiveSweep:
 
     def _how_often(
         self, call: Callable[[], None], check_seconds: float, *, is_largest: bool
-    ) -> Calls:
+    ) -> CallCounts:
         """Calls at a size, the same on all ranks: as rank 0 finds after one of them.
 
         Raises:
             _NotMeasured: even the fewest take too long; on all ranks.
         """
-        full = Calls(self._cell.warmup, self._cell.iterations)
+        full = CallCounts(self._cell.warmup, self._cell.iterations)
         if not self._budget.is_limited:
             return full
         self._clock.mark()
@@ -240,7 +240,7 @@ class CollectiveSweep:
     def _barrier(self, dtype: ElementType) -> None:
         """Time barriers with the host clock: they block the host, whatever the device."""
         self._report_progress("barrier")
-        often = Calls(self._cell.warmup, self._cell.iterations)
+        often = CallCounts(self._cell.warmup, self._cell.iterations)
         mean, calls = self._time(self._wait_for_all, HostClock(), often)
         self.samples.append(
             CollectiveSample(
@@ -264,7 +264,7 @@ class CollectiveSweep:
             dist.barrier()
 
     def _time(
-        self, call: Callable[[], None], clock: BatchClock, how_often: Calls
+        self, call: Callable[[], None], clock: BatchClock, how_often: CallCounts
     ) -> tuple[float, tuple[float, ...]]:
         """Mean seconds of a call in one loop, and the seconds of as many calls that are timed one
         by one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from types import MappingProxyType
 from typing import Any
 
@@ -79,7 +80,13 @@ def run_agent(item: GroupItem, begun: float) -> int:
     return 0
 
 
-def run_forks(run: Callable[[], int], world_size: int, logs: DefaultLogsSpecs) -> None:
+def run_forks(
+    run: Callable[[], int],
+    world_size: int,
+    logs: DefaultLogsSpecs,
+    *,
+    timeout_seconds: float = math.inf,
+) -> None:
     """Run a function in forks under torchrun's agent: without restarts, and with a static rendezvous
     on a free port of the loopback address. (That of a torchrun command, c10d, begins with a delay
     of up to 0.3 s, in which agents of other nodes could come.)
@@ -88,11 +95,14 @@ def run_forks(run: Callable[[], int], world_size: int, logs: DefaultLogsSpecs) -
         run: What each rank does; it returns the exit status. The variables of a rank are set.
         world_size: Number of ranks.
         logs: Where their output goes.
+        timeout_seconds: After which the ranks are ended.
 
     Raises:
         ChildFailedError: a rank has failed, and the others were ended.
+        TimeoutError: the ranks had not left in time, and were ended.
         SignalException: a signal has ended the agent, and with it the ranks.
     """
+    deadline = monotonic() + timeout_seconds
     store = TCPStore(
         _LOOPBACK,
         0,
@@ -125,7 +135,7 @@ def run_forks(run: Callable[[], int], world_size: int, logs: DefaultLogsSpecs) -
         monitor_interval=_BETWEEN_LOOKS_SECONDS,
         local_addr=_LOOPBACK,
     )
-    agent = _Agent(spec, logs, gate)
+    agent = _Agent(spec, logs, gate, deadline)
     try:
         result = agent.run()
     finally:
@@ -146,9 +156,11 @@ class _Agent(LocalElasticAgent):
     _results: tuple[Connection, ...] = ()
     _error_files: tuple[str, ...] = ()
 
-    def __init__(self, spec: WorkerSpec, logs: DefaultLogsSpecs, gate: ForkGate) -> None:
+    def __init__(
+        self, spec: WorkerSpec, logs: DefaultLogsSpecs, gate: ForkGate, deadline: float
+    ) -> None:
         super().__init__(spec, logs, start_method="fork")
-        self._gate = gate
+        self._gate, self._deadline = gate, deadline
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         pids: dict[int, Any] = super()._start_workers(worker_group)
@@ -161,6 +173,8 @@ class _Agent(LocalElasticAgent):
         return pids
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        if monotonic() > self._deadline:
+            raise TimeoutError
         self._wait_for_an_end()
         result: RunResult = super()._monitor_workers(worker_group)
         codes = {worker: self._exit_code(worker) for worker in worker_group.workers}

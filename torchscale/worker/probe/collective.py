@@ -3,11 +3,7 @@ import it again in a launcher and in each rank takes four times as long as all o
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from torchscale.schema.node.probe import CollectiveFacts
 
@@ -32,29 +28,13 @@ def check_over_gloo(scratch: Path, timeout_seconds: float) -> CollectiveFacts:
 
     out = scratch / "collective.json"
     try:
-        with _limit(timeout_seconds):
-            run_forks(
-                lambda: run_rank(out, _BACKEND, timeout_seconds),
-                _RANKS,
-                DefaultLogsSpecs(log_dir=str(scratch)),
-            )
+        run_forks(
+            lambda: run_rank(out, _BACKEND, timeout_seconds),
+            _RANKS,
+            DefaultLogsSpecs(log_dir=str(scratch)),
+            timeout_seconds=timeout_seconds,
+        )
     except TimeoutError:
         late = f"no result within {timeout_seconds:g} s"
         return CollectiveFacts(backend=_BACKEND, world_size=_RANKS, error=late)
     return CollectiveFacts.model_validate_json(out.read_bytes())
-
-
-@contextmanager
-def _limit(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the main thread after so long."""
-
-    def give_up(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        raise TimeoutError
-
-    signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)

@@ -118,8 +118,8 @@ def test_what_a_rank_of_the_probe_raises_is_the_collectives_error(
 
 
 def test_a_collective_of_the_probe_without_time_says_so(tmp_path: Path) -> None:
-    facts = probe_node(tmp_path, collective_seconds=0.01)
-    late = CollectiveFacts(backend="gloo", world_size=2, error="no result within 0.01 s")
+    facts = probe_node(tmp_path, collective_seconds=1e-6)
+    late = CollectiveFacts(backend="gloo", world_size=2, error="no result within 1e-06 s")
     assert facts.collective == late
     assert facts.disk is not None
 

@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CEILINGS: Mapping[str, int] = {
-    "profile": 24_300,
+    "profile": 24_350,
     "compare": 20_750,
-    "bisect": 25_500,
-    "validate": 24_100,
+    "bisect": 25_550,
+    "validate": 24_150,
     "benchmark": 22_800,
     "measure": 22_550,
-    "watch": 22_100,
+    "watch": 22_400,
     "export": 18_500,
     "report": 18_450,
     "history": 17_900,
@@ -53,7 +53,7 @@ CEILINGS: Mapping[str, int] = {
     "feature export": 1_300,
     "feature pytest": 500,
     "core": 35_200,
-    "package": 90_700,
+    "package": 90_900,
 }
 """Command, feature, ``core`` or ``package`` → the most code lines: 1 to 5 % above what they are, so
 that an import that brings in another part of the package is noticed. Who needs more says why in

@@ -22,6 +22,7 @@ from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.exports.base import PublishedDocument
 from torchscale.schema.launch.transport import Transport
 from torchscale.schema.node.environment import Environment
+from torchscale.schema.run.calibration import Calibration
 from torchscale.schema.run.experiment_file import Session, refuse_repeated
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.step_parts import StepParts
@@ -90,6 +91,7 @@ class ResultSet(Frozen):
         later: Commands that went on with it and measured, oldest first.
         cells: Cells in plan order.
         problems: What could not be read of the run.
+        calibration: Thresholds of its cells, from A/A runs; ``None`` where it was not calibrated.
     """
 
     schema_version: Count = SCHEMA_VERSION
@@ -102,6 +104,7 @@ class ResultSet(Frozen):
     later: tuple[Session, ...] = ()
     cells: tuple[ResultCell, ...]
     problems: tuple[str, ...] = ()
+    calibration: Calibration | None = None
 
     @model_validator(mode="after")
     def _check_cells(self) -> ResultSet:

@@ -87,6 +87,8 @@ class MetricChange:
         bounds: The ratios between which the change lies without that; ``None`` where nothing
             was disturbed, and where nothing bounds it.
         verdict: What can be said.
+        limit: A loss beyond this share is worse, by the calibration of the reference; ``None``
+            where that has none for it.
     """
 
     key: MetricKey
@@ -100,6 +102,7 @@ class MetricChange:
     conditions: tuple[str, ...] = ()
     bounds: Bounds | None = None
     verdict: ChangeVerdict = ChangeVerdict.UNCLEAR
+    limit: float | None = None
 
     @property
     def low(self) -> LogRatio | None:
@@ -136,8 +139,8 @@ class MetricChange:
 
     @property
     def enough_launches(self) -> bool:
-        """Whether a verdict is possible."""
-        return min(self.launches) >= MIN_LAUNCHES
+        """Whether a verdict is possible: of a calibrated figure one launch shows enough."""
+        return self.limit is not None or min(self.launches) >= MIN_LAUNCHES
 
     @property
     def reason(self) -> Reason | None:

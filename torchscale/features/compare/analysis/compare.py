@@ -11,17 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torchscale.analysis.stats.ratios import (
-    LogRatio,
-    log_ratio,
-    mean_ratio,
-    quotient,
-    ratio_to_median,
-)
+from torchscale.analysis.stats.ratios import LogRatio, log_ratio, ratio_to_median
 from torchscale.analysis.stats.sessions import session_noise, with_session_noise
 from torchscale.analysis.summary.conditions import session_numbers
 from torchscale.config.choices import MatchKey, Metric
 from torchscale.features.compare.analysis.bounds import Bounds, RatioOf, Values, possible_bounds
+from torchscale.features.compare.analysis.calibrated import judged_by_calibration
 from torchscale.features.compare.analysis.change import ChangeVerdict, MetricChange
 from torchscale.features.compare.analysis.disturbances import (
     disturbances,
@@ -36,15 +31,8 @@ from torchscale.features.compare.analysis.judge import (
     nearest_p,
 )
 from torchscale.features.compare.analysis.matching import match_cells
-from torchscale.features.compare.analysis.pair import (
-    HEADLINES,
-    CellComparison,
-    CellOutcome,
-    EfficiencyScore,
-    Overall,
-    Pair,
-    Score,
-)
+from torchscale.features.compare.analysis.pair import CellComparison, CellOutcome, Pair
+from torchscale.features.compare.analysis.scores import efficiency_score, speed_score
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.metric_key import MetricKey
@@ -91,7 +79,7 @@ def compare(
     reference: ResultSet,
     other: ResultSet,
     *,
-    threshold: float = THRESHOLD,
+    threshold: float | None = None,
     prices: tuple[float | None, float | None] = (None, None),
     ignore_precision: bool = False,
     match: Sequence[MatchKey] = (),
@@ -102,7 +90,8 @@ def compare(
 
     Args:
         reference, other: The sides.
-        threshold: A change up to this share is none.
+        threshold: A change up to this share is none; ``None`` for the calibrated thresholds of
+            ``reference`` where it has them, else ``THRESHOLD``.
         prices: Prices of a device and hour on each side; without both there is no cost.
         ignore_precision: Match cells that differ in precision alone.
         match: Match training and memory cells by these alone, whatever else differs.
@@ -124,8 +113,9 @@ def compare(
             _side(before, reference, prices[0]), _side(after, other, prices[1]), same_machine
         )
         cells.append(_compare_cells(sides, accept_flags=accept_flags, median=median))
+    share = THRESHOLD if threshold is None else threshold
     judged = {
-        metric: judge_metric(metric, changes, threshold)
+        metric: judge_metric(metric, changes, share)
         for metric, changes in changes_by_metric(cells).items()
     }
     verdicts = {id(change): new for changes, _ in judged.values() for change, new in changes}
@@ -134,9 +124,13 @@ def compare(
         for cell in cells
     ]
     overall = tuple(of_metric for _, of_metric in judged.values())
-    score, efficiency = _score(cells, overall), _efficiency(cells)
-    pair = Pair(reference, other, tuple(cells), overall, score, notes, threshold, efficiency)
-    return _equal(pair) if pair.is_same_run else pair
+    score, efficiency = speed_score(cells, overall), efficiency_score(cells)
+    pair = Pair(reference, other, tuple(cells), overall, score, notes, share, efficiency)
+    if pair.is_same_run:
+        return _equal(pair)
+    if threshold is not None or reference.calibration is None:
+        return pair
+    return judged_by_calibration(pair, reference.calibration)
 
 
 def _equal(pair: Pair) -> Pair:
@@ -247,63 +241,3 @@ def _bounds(key: MetricKey, sides: _Sides, ratio_of: RatioOf) -> Bounds | None:
 
 def _level(values: Sequence[float]) -> float:
     return log_ratio(values, [1.0]).value
-
-
-def _score(cells: Sequence[CellComparison], overall: Sequence[Overall]) -> Score | None:
-    speeds = [
-        cell
-        for cell in cells
-        if cell.before and cell.before.launches and cell.cell.cell.kind != "memory"
-    ]
-    ratios = []
-    for cell in speeds:
-        changes = [change for change in cell.changes if change.metric in HEADLINES]
-        if changes:
-            ratios.append(
-                (
-                    mean_ratio([change.ratio for change in changes]),
-                    any(one.conditions for one in changes),
-                )
-            )
-    if not ratios:
-        return None
-    counted = [ratio for ratio, withheld in ratios if not withheld] or [
-        ratio for ratio, _ in ratios
-    ]
-    measured = sum(cell.after is not None and cell.after.state is State.OK for cell in speeds)
-    certain = all(
-        one.verdict.decided and not one.conditions for one in overall if one.metric in HEADLINES
-    )
-    return Score(mean_ratio(counted).value, measured, len(speeds), certain)
-
-
-def _efficiency(cells: Sequence[CellComparison]) -> EfficiencyScore | None:
-    """E(n) = T(n)·n₀ ÷ (T(n₀)·n) on both sides, so that counts cancel: the ratio of throughputs at
-    n ÷ that at n₀."""
-    series: dict[tuple[str, str], dict[int, LogRatio]] = {}
-    for cell in cells:
-        ours, theirs = (
-            side and as_kind(side.cell, TrainingCell) for side in (cell.before, cell.after)
-        )
-        speed = [
-            change
-            for change in cell.changes
-            if change.metric is Metric.THROUGHPUT and not change.conditions
-        ]
-        if ours and theirs and speed and ours.world_size == theirs.world_size:
-            series.setdefault((ours.series, theirs.series), {})[ours.world_size] = speed[0].ratio
-    ratios = []
-    for by_count in series.values():
-        smallest, *larger = sorted(by_count)
-        if larger:
-            ratios.append(
-                (
-                    quotient(mean_ratio([by_count[count] for count in larger]), by_count[smallest]),
-                    len(larger),
-                )
-            )
-    if not ratios:
-        return None
-    return EfficiencyScore(
-        mean_ratio([ratio for ratio, _ in ratios]), sum(count for _, count in ratios)
-    )

@@ -100,7 +100,8 @@ class CellComparison:
     @property
     def measured_less(self) -> bool:
         """Whether the other side did not fail and yet has fewer launches than the reference: none,
-        a part of them, or too few for a verdict that the reference allows."""
+        a part of them, or too few for a verdict that the reference allows. Of calibrated figures
+        one launch is enough."""
         if self.outcome is CellOutcome.LOST or self.before is None or not self.before.launches:
             return False
         before, after = (
@@ -108,7 +109,10 @@ class CellComparison:
             0 if self.after is None else len(self.after.launches),
         )
         partial = self.after is not None and self.after.state is State.PARTIAL and after < before
-        return after == 0 or partial or after < MIN_LAUNCHES <= before
+        too_few = after < MIN_LAUNCHES <= before and not any(
+            change.limit is not None for change in self.changes
+        )
+        return after == 0 or partial or too_few
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,8 @@ class Overall:
         withheld: Cells that do not count: with too few launches where others have enough, and where
             nothing bounds what unequal conditions did.
         conditions: What disturbed cells that count.
+        limit: A loss beyond this share is worse, by the calibration of the reference; ``None``
+            where that has none.
     """
 
     metric: Metric
@@ -139,6 +145,7 @@ class Overall:
     reason: Reason | None
     withheld: int
     conditions: tuple[str, ...]
+    limit: float | None = None
 
     @property
     def possible(self) -> PossibleEnds | None:
@@ -231,7 +238,7 @@ class Pair:
             (cell, change)
             for cell in self.cells
             for change in cell.changes
-            if _decides(cell, change.metric, metrics)
+            if decides(cell.cell, change.metric, metrics)
         ]
 
     def regressions(self, metrics: Sequence[Metric]) -> list[str]:
@@ -261,7 +268,8 @@ class Pair:
         return [
             cell
             for cell in self.cells
-            if cell.measured_less or any(_decides(cell, key.metric, metrics) for key in cell.absent)
+            if cell.measured_less
+            or any(decides(cell.cell, key.metric, metrics) for key in cell.absent)
         ]
 
     def may_hide_loss(self, metrics: Sequence[Metric]) -> bool:
@@ -287,7 +295,8 @@ class Pair:
         return [*missing, *dict.fromkeys(unclear)]
 
 
-def _decides(cell: CellComparison, metric: Metric, metrics: Sequence[Metric]) -> bool:
+def decides(cell: ResultCell, metric: Metric, metrics: Sequence[Metric]) -> bool:
+    """Whether a metric of a cell decides: one of ``metrics``, or without any its headline."""
     if metrics:
         return metric in metrics
-    return metric in HEADLINES or (cell.cell.cell.kind == "memory" and metric is Metric.MEMORY)
+    return metric in HEADLINES or (cell.cell.kind == "memory" and metric is Metric.MEMORY)

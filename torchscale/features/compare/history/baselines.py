@@ -18,6 +18,7 @@ from torchscale.features.compare.history.file import HistoryFile, open_history
 from torchscale.features.compare.history.read import add_folders, run_folders
 from torchscale.features.compare.history.records import HistoryContent, HistoryOutcome, HistoryRun
 from torchscale.features.compare.inputs import Side
+from torchscale.features.compare.merged import merged_cell, merged_sessions
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
 from torchscale.util.units import parse_moment
@@ -216,21 +217,14 @@ def _median_side(runs: Sequence[ResultSet], new: ResultSet, count: int, source: 
             f"{MIN_LAUNCHES} or more",
             hint="--against last compares with one run",
         )
-    sessions = sorted(
-        (session for run in runs for session in run.sessions),
-        key=lambda session: session.started_at,
-    )
     newest, fewest = runs[0], min(len(parts) for _, parts in enough)
     most = max(len(parts) for _, parts in enough)
     return newest.model_copy(
         update={
             "name": f"median of {most if fewest == most else f'{fewest} to {most}'} runs",
-            "tool_version": sessions[0].tool_version,
-            "created_at": sessions[0].started_at,
-            "environment": sessions[0].environment,
-            "later": tuple(sessions[1:]),
-            "cells": tuple(_merged(parts) for _, parts in enough),
+            "cells": tuple(merged_cell(parts) for _, parts in enough),
             "problems": (),
+            **merged_sessions(runs),
         }
     )
 
@@ -249,10 +243,3 @@ def _of_runs(cell: ResultCell, runs: Sequence[ResultSet]) -> list[ResultCell]:
         and not flagged_conditions(other)
         and (not cell.launches or (other.device, other.torch) == (cell.device, cell.torch))
     ]
-
-
-def _merged(parts: Sequence[ResultCell]) -> ResultCell:
-    """One cell with the launches of all, the oldest first."""
-    flags = tuple(dict.fromkeys(flag for part in parts for flag in part.flags))
-    launches = tuple(launch for part in reversed(parts) for launch in part.launches)
-    return parts[0].model_copy(update={"flags": flags, "launches": launches})

@@ -33,7 +33,7 @@ from torchscale.config.experiment import Experiment
 from torchscale.config.load import load_experiment, load_experiment_from
 from torchscale.config.values import ConfigValue
 from torchscale.errors import UsageError
-from torchscale.features.compare.analysis.compare import THRESHOLD, compare
+from torchscale.features.compare.analysis.compare import compare
 from torchscale.features.compare.analysis.pair import Pair
 from torchscale.features.compare.inputs import load_source
 from torchscale.features.trace.analyze import analyze_recordings, make_parts
@@ -247,7 +247,7 @@ def compare_results(
     reference: str | Path | ResultSet,
     other: str | Path | ResultSet,
     *,
-    threshold: float = THRESHOLD,
+    threshold: float | None = None,
     match: Sequence[MatchKey | str] = (),
     accept_flags: bool = False,
 ) -> Pair:
@@ -257,7 +257,8 @@ def compare_results(
     Args:
         reference: The side that ratios divide by.
         other: The side that is judged.
-        threshold: Relative changes up to this count as none.
+        threshold: Relative changes up to this count as none; ``None`` for the calibrated
+            thresholds of ``reference`` where it has them, else 0.02.
         match: Compare training and memory cells that are equal in these, whatever else differs:
             ``["model", "global_batch"]``.
         accept_flags: Judge the ratios as measured, although launches were contended or throttled.

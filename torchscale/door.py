@@ -109,6 +109,9 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "fleet.json": "features.validate.report:fleet_report",
             "acceptance.json": "features.validate.report:acceptance_report",
         },
+        "runs again": {
+            "benchmark": "measure.benchmark:benchmark",
+        },
         "schemas": {
             "report": "schema.exports.report:DOCUMENT",
             "machine": "schema.exports.machine:DOCUMENT",

@@ -61,13 +61,23 @@ def save_baseline(
         UsageError: the name is no file name, is taken, or nothing was measured.
         OutputError: it could not be written.
     """
-    path = baseline_path(name, baselines)
-    if path.exists() and not replace:
-        raise UsageError(f"{path} exists", hint="choose another name, or pass --replace")
+    path = free_path(name, baselines, replace=replace)
     if not any(cell.launches for cell in results.cells):
         raise UsageError(f"nothing was measured in {results.name}, so it is no baseline")
     make_directory(baselines)
     atomic_write_model(path, results.model_copy(update={"name": name}))
+    return path
+
+
+def free_path(name: str, baselines: Path, *, replace: bool) -> Path:
+    """Where a baseline of that name can be written.
+
+    Raises:
+        UsageError: the name is no file name, or is taken.
+    """
+    path = baseline_path(name, baselines)
+    if path.exists() and not replace:
+        raise UsageError(f"{path} exists", hint="choose another name, or pass --replace")
     return path
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torchscale.config.choices import CompareFormat, MatchKey, Metric
 from torchscale.errors import UsageError
-from torchscale.features.compare.analysis.compare import THRESHOLD, compare
+from torchscale.features.compare.analysis.compare import compare
 from torchscale.features.compare.analysis.differences import (
     SideDifference,
     cell_differences,
@@ -51,7 +51,8 @@ class Rules:
     """How sides are compared.
 
     Attributes:
-        threshold: Changes up to this share count as equal.
+        threshold: Changes up to this share count as equal; ``None`` for the calibrated thresholds
+            of the reference where it has them, else ``THRESHOLD``.
         metrics: What decides; by default speed alone.
         force: Compare across different devices, precisions or versions of torch.
         match: Compare training and memory cells that are equal in these, whatever else differs.
@@ -64,7 +65,7 @@ class Rules:
             the only cell of each side whatever it was started with.
     """
 
-    threshold: float = THRESHOLD
+    threshold: float | None = None
     metrics: tuple[Metric, ...] = ()
     force: bool = False
     match: tuple[MatchKey, ...] = ()
@@ -204,10 +205,11 @@ def _compared(
         (*of_cells, *of_sides),
         tuple(side.name for side in sides),
         rules.metrics,
-        rules.threshold,
+        pairs[0].threshold,
         tuple(price for price in prices if price is not None) if prices_given else (),
         matched_by_name=bool(match),
         left_out=tuple(left_out),
+        calibrated=rules.threshold is None,
     )
 
 

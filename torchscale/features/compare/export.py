@@ -9,7 +9,11 @@ from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.explanation import ExplainedPair
 from torchscale.features.compare.analysis.judge import LEVEL
 from torchscale.features.compare.analysis.pair import Pair
-from torchscale.features.compare.export_schema import ComparisonExport, PairExport
+from torchscale.features.compare.export_schema import (
+    CalibrationExport,
+    ComparisonExport,
+    PairExport,
+)
 from torchscale.features.compare.sections.document import ComparisonReport
 from torchscale.schema.exports.base import exported
 
@@ -26,6 +30,7 @@ def comparison_export(comparison: ComparisonReport) -> ComparisonExport:
         comparison,
         sides=(comparison.pairs[0].reference, *(pair.other for pair in comparison.pairs)),
         level=LEVEL,
+        calibration=_calibration(comparison),
         prices=comparison.prices or None,
         ranking=tuple(comparison.ranking),
         pairs=tuple(
@@ -33,6 +38,13 @@ def comparison_export(comparison: ComparisonReport) -> ComparisonExport:
             for pair, why in itertools.zip_longest(comparison.pairs, comparison.why or ())
         ),
     )
+
+
+def _calibration(comparison: ComparisonReport) -> CalibrationExport | None:
+    calibration = comparison.pairs[0].reference.calibration
+    if calibration is None:
+        return None
+    return exported(CalibrationExport, calibration, used=comparison.calibrated)
 
 
 def _pair(pair: Pair, metrics: Sequence[Metric], why: ExplainedPair | None) -> PairExport:

@@ -52,6 +52,9 @@ class OverallExport(Export):
     verdict: VerdictName
     reason: ReasonName | None
     """Why it is unclear: fewer than three launches on a side, ``conditions``, or noise."""
+    limit: float | None
+    """Calibrated threshold: a loss beyond this share is worse, within it ``same``; null where
+    ``threshold`` decides."""
 
 
 class ScoreExport(Export):
@@ -111,6 +114,9 @@ class ChangeExport(Export):
     verdict: VerdictName
     reason: ReasonName | None
     """Why it is unclear: fewer than three launches on a side, ``conditions``, or noise."""
+    limit: float | None
+    """Calibrated threshold: a loss beyond this share is worse, within it ``same``; null where
+    ``threshold`` and ``p_corrected`` decide."""
 
 
 @dataclass(frozen=True, config=PUBLISHED)
@@ -198,6 +204,28 @@ class RankedSideExport(Export):
     verdict: VerdictName | None = Field(default=None, validation_alias=AliasPath("cost", "verdict"))
 
 
+class CalibrationExport(Export):
+    """What the calibrated thresholds of the reference rest on."""
+
+    used: bool
+    """Whether they decide; false with ``--threshold``."""
+    runs: int
+    """A/A runs."""
+    false_alarms: str
+    """How often a comparison may fail though nothing changed: ``1/year``, ``1/20`` of twenty."""
+    runs_per_day: float
+    chance: float
+    """Chance of a false alarm in a comparison."""
+    tests: int
+    """Figures and means over cells among which the chance was divided."""
+    first_at: str
+    """When the first A/A run began: UTC, ISO 8601."""
+    last_at: str
+    hosts: tuple[str, ...]
+    conditions: dict[str, int]
+    """Flag of launches → in how many A/A runs it was raised."""
+
+
 class ComparisonExport(Export):
     """A comparison of two or more result sets."""
 
@@ -208,6 +236,8 @@ class ComparisonExport(Export):
     """A change up to this share counts as none."""
     level: float
     """Level of significance."""
+    calibration: CalibrationExport | None
+    """Null where the reference is not calibrated."""
     prices: tuple[float, ...] | None
     """Prices of a device and hour on each side."""
     differences: tuple[DifferenceExport, ...]

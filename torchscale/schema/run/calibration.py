@@ -4,6 +4,7 @@ baseline holds this where it was calibrated."""
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 from pydantic import Field
 
@@ -36,7 +37,7 @@ class Scatter(Frozen):
     launches: PositiveCount
     between: NotNegative
     within: NotNegative | None = None
-    threshold: Share
+    threshold: Annotated[float, Field(gt=0, lt=1, strict=True)]
 
     def spread(self, launches: int) -> float:
         """Standard deviation of the mean of a run with so many launches, of its logarithm."""
@@ -50,6 +51,11 @@ class Scatter(Frozen):
         if usual == 0:
             return self.threshold
         log = math.log1p(-self.threshold) * self.spread(launches) / usual
+        return -math.expm1(log)
+
+    def found_loss(self, deviations: float) -> float:
+        """The loss by which a run lies so many standard deviations beyond the threshold."""
+        log = math.log1p(-self.threshold) - deviations * self.spread(self.launches)
         return -math.expm1(log)
 
 

@@ -11,7 +11,6 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.analysis.stats.sessions import Groups, session_noise
@@ -20,6 +19,7 @@ from torchscale.errors import UsageError
 from torchscale.features.compare.analysis.disturbances import flagged_conditions
 from torchscale.features.compare.analysis.matching import workload_key
 from torchscale.features.compare.analysis.pair import decides
+from torchscale.features.compare.rate import Rate
 from torchscale.schema.run.calibration import Calibration, CellScatter, OverallScatter, Scatter
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import ResultSet
@@ -38,21 +38,6 @@ LEAST = 0.001
 digit."""
 Key = tuple[str, MetricKey]
 """A cell, by its workload, and a figure of it."""
-
-
-@dataclass(frozen=True)
-class Rate:
-    """How often a gate may fail though nothing changed.
-
-    Attributes:
-        text: As it was asked for: ``1/year``, ``1/20``.
-        runs_per_day: Gates a day.
-        chance: Chance of a false alarm in a run.
-    """
-
-    text: str
-    runs_per_day: float
-    chance: float
 
 
 def calibrate(runs: Sequence[ResultSet], metrics: Sequence[Metric], rate: Rate) -> Calibration:
@@ -135,7 +120,10 @@ def _means(figures: Sequence[Mapping[int, Sequence[float]]]) -> list[list[float]
     of them."""
     runs = [run for run in figures[0] if all(run in figure for figure in figures)]
     return [
-        [statistics.geometric_mean(values) for values in zip(*(figure[run] for figure in figures), strict=False)]
+        [
+            statistics.geometric_mean(values)
+            for values in zip(*(figure[run] for figure in figures), strict=False)
+        ]
         for run in runs
     ]
 

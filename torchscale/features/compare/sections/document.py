@@ -3,8 +3,8 @@ differ."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.change import ChangeVerdict
@@ -30,6 +30,7 @@ from torchscale.features.compare.sections.ranking import (
     ranking_section,
 )
 from torchscale.features.compare.sections.why import recording_blocks, why_section
+from torchscale.features.compare.text.calibration import GATE, gate_sentences
 from torchscale.features.compare.text.comparison import (
     format_interval,
     format_ratio_change,
@@ -37,8 +38,15 @@ from torchscale.features.compare.text.comparison import (
 )
 from torchscale.features.compare.text.result import METRIC_LABELS, measured_at
 from torchscale.features.compare.text.verdict import pair_verdict
-from torchscale.report.document import Document, KeyFigure, Overview, Paragraph, Section
-from torchscale.report.values import only_if, shortened
+from torchscale.report.document import (
+    Document,
+    KeyFigure,
+    Overview,
+    Paragraph,
+    QuestionAnswer,
+    Section,
+)
+from torchscale.report.values import Tone, only_if, shortened
 from torchscale.util.words import plural
 
 _BRIEF_DIFFERENCES = 12
@@ -61,6 +69,7 @@ class ComparisonReport:
             comes first.
         left_out: Sentences on sources that are not compared.
         why: Each pair explained, where that was asked for.
+        calibrated: Whether calibrated thresholds decide where the reference has them.
     """
 
     pairs: tuple[Pair, ...]
@@ -72,6 +81,7 @@ class ComparisonReport:
     matched_by_name: bool = False
     left_out: tuple[str, ...] = ()
     why: tuple[ExplainedPair, ...] = ()
+    calibrated: bool = True
 
     @property
     def ranking(self) -> list[RankedSide]:
@@ -89,6 +99,7 @@ def comparison_document(comparison: ComparisonReport, *, brief: bool = False) ->
         verdict=(
             *([best_sentence(comparison.ranking)] if comparison.ranking else []),
             *(" ".join(pair_verdict(pair, comparison.metrics)) for pair in comparison.pairs),
+            *gates(comparison),
             *map(shortened, comparison.left_out),
         ),
         key_figures=() if brief or len(comparison.pairs) == 1 else _key_figures(comparison),
@@ -98,6 +109,16 @@ def comparison_document(comparison: ComparisonReport, *, brief: bool = False) ->
         "computed from them. "
         "– means not measured.",
     )
+
+
+def gates(comparison: ComparisonReport) -> Iterator[str]:
+    """By which thresholds each side was judged, where the reference is calibrated."""
+    texts = (
+        text
+        for pair in comparison.pairs
+        for text in gate_sentences(pair, calibrated=comparison.calibrated)
+    )
+    yield from dict.fromkeys(texts)
 
 
 def recordings_document(recording: ComparedRecording, names: tuple[str, str]) -> Document:
@@ -124,9 +145,15 @@ def _overview(comparison: ComparisonReport, *, brief: bool) -> Overview | None:
         charts = change_charts(comparison.pairs, comparison.metrics, comparison.threshold)
     else:
         charts = []
-    return comparison_overview(
+    overview = comparison_overview(
         pair, comparison.metrics, comparison.differences, charts[0] if charts else None
     )
+    gate = [shortened(text.removeprefix(GATE)) for text in gates(comparison)]
+    if not gate:
+        return overview
+    kind = "calibrated" if comparison.calibrated else "not calibrated"
+    row = QuestionAnswer("Gate?", kind, " ".join(gate), Tone.PLAIN, "method")
+    return replace(overview, statuses=(*overview.statuses, row))
 
 
 def comparison_sections(comparison: ComparisonReport) -> tuple[Section, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.analysis.stats.ratios import LogRatio
-from torchscale.features.compare.analysis.change import MetricChange, Reason
+from torchscale.features.compare.analysis.change import ChangeVerdict, MetricChange, Reason
 from torchscale.features.compare.analysis.judge import LEVEL
 from torchscale.features.compare.analysis.pair import (
     CellComparison,
@@ -28,6 +28,7 @@ from torchscale.util.words import by_count, listed, plural
 
 _DIGITS_OF_P = 3
 UNBOUNDED = "unknown"
+NO_ALARM = "no alarm"
 UNDISTURBED = "undisturbed"
 """The column beside the measured interval."""
 UNDISTURBED_LEGEND = (
@@ -89,7 +90,9 @@ def format_p(p: float) -> str:
 
 def format_verdict(one: MetricChange | Overall) -> str:
     """``better``, ``better, size unclear``, or ``unclear (contended)``, ``unclear (launches)``
-    where it is not noise alone."""
+    where it is not noise alone; ``no alarm`` within a calibrated threshold, which may be wide."""
+    if one.limit is not None and one.verdict is ChangeVerdict.SAME:
+        return NO_ALARM
     if one.size_is_unclear:
         return f"{one.verdict.value}, size unclear"
     if one.reason is Reason.CONDITIONS:

@@ -98,6 +98,11 @@ def format_headline(pair: Pair, metrics: Sequence[Metric]) -> str:
             than = "faster" if speed else "better"
         case ChangeVerdict.WORSE:
             than = "slower" if speed else "worse"
+        case ChangeVerdict.SAME if overall.limit is not None:
+            return (
+                f"No alarm: {name} is within {format_percent(overall.limit)} of {reference}, which "
+                f"runs differ by where nothing changed: {change}."
+            )
         case ChangeVerdict.SAME:
             return (
                 f"{name} and {reference} are equal within {format_percent(pair.threshold, 1)}: "

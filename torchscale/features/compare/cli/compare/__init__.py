@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -21,14 +22,15 @@ from torchscale.features.compare.cli.compare.commands import (
     check_options,
     launched,
 )
+from torchscale.features.compare.cli.compare.keep import SaveOptions, refuse_without_save, save
 from torchscale.features.compare.cli.compare.output import show, show_recordings
-from torchscale.features.compare.cli.compare.save import SaveOptions, save_source
 from torchscale.features.compare.cli.compare.values import (
     chosen_fail_on,
     parse_accepted,
     parse_match_keys,
     sources_and_prices,
 )
+from torchscale.util.optional import optional
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,13 @@ class _RuleOptions:
     """What is compared, and what decides."""
 
     threshold: Annotated[
-        str, option("--threshold", "Smaller changes count as equal: 2% or 0.02.")
-    ] = "2%"
+        str | None,
+        option(
+            "--threshold",
+            "Smaller changes count as equal: 2% or 0.02. Default: the thresholds of a calibrated "
+            "baseline (--calibrate), else 2%.",
+        ),
+    ] = None
     fail_on: Annotated[
         FailOn | None,
         option(
@@ -182,6 +189,8 @@ def compare(
 
     [cyan]torchscale compare results/nightly --save main && git add baselines/main.json[/cyan]
 
+    [cyan]torchscale compare results/nightly --calibrate 20 --save main[/cyan]
+
     [cyan]torchscale compare results/new --against median-of-10 --history torchscale.sqlite[/cyan]
 
     [cyan]torchscale compare -- 'torchrun --nproc-per-node 8 a.py' 'torchrun --nproc-per-node 8
@@ -196,12 +205,8 @@ def compare(
     words = words_after_dashes(context)
     check_options(context, words)
     if keep.save is not None:
-        save_source(context, keep.save, sources, keep, as_json=as_json)
-        return
-    if keep.replace:
-        raise UsageError(
-            "--replace is for --save", hint="torchscale compare RUN --save NAME --replace"
-        )
+        raise typer.Exit(save(context, keep.save, sources, keep, rules.metrics, as_json=as_json))
+    refuse_without_save(context)
     accepted = parse_accepted(accept)
     gated_by = chosen_fail_on(rules.fail_on, with_prices=bool(cost))
     if Accept.UNCLEAR in accepted and gated_by is FailOn.UNCLEAR:
@@ -213,7 +218,7 @@ def compare(
         members("--format", formats, CompareFormat), CompareFormat.TERMINAL, output
     )
     chosen_rules = run.Rules(
-        share("--threshold", rules.threshold),
+        optional(partial(share, "--threshold"), rules.threshold),
         tuple(members("--metric", rules.metrics, Metric)),
         Accept.VERSIONS in accepted,
         parse_match_keys(rules.match),

@@ -7,6 +7,13 @@ from pathlib import Path
 from torchscale.cli.parsing import is_price, listed, members, number
 from torchscale.config.choices import Accept, FailOn, MatchKey
 from torchscale.errors import UsageError
+from torchscale.features.compare.rate import Rate
+
+_DAYS = {"day": 1.0, "week": 7.0, "month": 365 / 12, "year": 365.0}
+_MOST_A_DAY = 1e6
+_RAREST, _MOST_OFTEN = 1e-6, 0.2
+"""Chances of a false alarm in a run. A rarer one is far beyond what tens of runs can promise; with
+every fifth run nobody looks at an alarm any more."""
 
 
 def parse_accepted(texts: list[str] | None) -> list[Accept]:
@@ -56,6 +63,33 @@ def sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[str
             hint="torchscale compare before after --cost 3.00",
         )
     return paths, prices
+
+
+def parse_rate(text: str, runs_per_day: float) -> Rate:
+    """``1/year`` or ``2/month`` of ``runs_per_day``, or ``1/20``: one in twenty runs.
+
+    Raises:
+        UsageError: it is none of these, or as much as every fifth run.
+    """
+    if not 0 < runs_per_day <= _MOST_A_DAY:
+        raise UsageError(f"--runs-per-day {runs_per_day:g}: expected a number above 0, such as 10")
+    count, _, period = text.partition("/")
+    alarms, runs = number(count), number(period)
+    if period in _DAYS:
+        runs = _DAYS[period] * runs_per_day
+    if alarms is None or runs is None or alarms <= 0 or runs <= 0:
+        raise UsageError(
+            f"--false-alarms {text}: expected a number and a period, such as 1/year, 1/month, "
+            "1/week, or 1/20 for one in 20 runs"
+        )
+    chance = alarms / runs
+    if not _RAREST <= chance <= _MOST_OFTEN:
+        raise UsageError(
+            f"--false-alarms {text}: {chance:.2g} of the runs; expected {_RAREST:g} to "
+            f"{_MOST_OFTEN:g}",
+            hint="--runs-per-day says of how many runs",
+        )
+    return Rate(text, runs_per_day, chance)
 
 
 def parse_match_keys(texts: list[str] | None) -> tuple[MatchKey, ...]:

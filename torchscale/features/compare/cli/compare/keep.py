@@ -1,0 +1,202 @@
+"""``torchscale compare --save``: keep results under a name, with calibrated thresholds or as a
+reference of several machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchscale.cli.command import same_command
+from torchscale.cli.options import BaselinesOption
+from torchscale.cli.output import TERMINAL, note, print_json, result_console
+from torchscale.cli.parameters import option
+from torchscale.cli.parsing import members
+from torchscale.cli.sweep_output import SWEEP_TERMINAL
+from torchscale.config.choices import Metric
+from torchscale.errors import ExitCode, UsageError
+from torchscale.features.compare.cli.compare.values import parse_rate
+from torchscale.util.words import listed, plural
+
+if TYPE_CHECKING:
+    from torchscale.features.compare.calibration import CalibratedBaseline
+
+_READ = "read"
+_OF_CALIBRATION = {"calibrate", "false_alarms", "runs_per_day"}
+_OF_SAVE = {"sources", "save", "replace", "baselines", "as_json", "verbose", "quiet"}
+
+
+@dataclass(frozen=True)
+class SaveOptions:
+    """Keeping results under a name."""
+
+    save: Annotated[
+        str | None,
+        option(
+            "--save NAME",
+            "Keep A under this name instead, to compare with later: one JSON file that can be "
+            "committed.",
+        ),
+    ] = None
+    replace: Annotated[
+        bool, option("--replace", "With --save: overwrite a baseline of that name.")
+    ] = False
+    calibrate: Annotated[
+        str | None,
+        option(
+            "--calibrate N|read",
+            "With --save: thresholds for each cell from A/A runs, which later comparisons with "
+            "the baseline use. N: measure A again, N times as runs of their own in A-calibration; "
+            "the same command continues after an interruption. read: the sources are the A/A runs.",
+        ),
+    ] = None
+    false_alarms: Annotated[
+        str | None,
+        option(
+            "--false-alarms N/PERIOD",
+            "With --calibrate: how often a comparison may fail though nothing changed: 1/year, "
+            "1/month, or 1/20 for one in 20 runs. Default: 1/year",
+        ),
+    ] = None
+    runs_per_day: Annotated[
+        float | None,
+        option("--runs-per-day N", "With --calibrate: comparisons a day. Default: 10"),
+    ] = None
+    baselines: BaselinesOption = Path("baselines")
+
+
+def refuse_without_save(context: typer.Context) -> None:
+    """
+    Raises:
+        UsageError: an option of ``--save`` was given without it.
+    """
+    for option_text in given_options(context, {"replace", *_OF_CALIBRATION}):
+        example = "--replace"
+        if option_text != example:
+            example = "--calibrate 20"
+        raise UsageError(
+            f"{option_text} is for --save", hint=f"torchscale compare RUN {example} --save NAME"
+        )
+
+
+def given_options(context: typer.Context, names: Container[str]) -> list[str]:
+    """Options with these names that the command line has, as they are spelt."""
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if (parameter.name or "") in names
+        and getattr(context.get_parameter_source(parameter.name or ""), "name", "") == "COMMANDLINE"
+    ]
+
+
+def save(
+    context: typer.Context,
+    name: str,
+    sources: list[str],
+    keep: SaveOptions,
+    metrics: list[str] | None,
+    *,
+    as_json: bool,
+) -> ExitCode:
+    """Keep one source under a name, or A/A runs with the thresholds that follow from them.
+
+    Raises:
+        UsageError: there are several sources, or options of a comparison.
+    """
+    if keep.calibrate is not None:
+        _refuse_others(context, name, {*_OF_SAVE, *_OF_CALIBRATION, "metrics"})
+        return _calibrate(context, name, sources, keep, metrics, as_json=as_json)
+    for option_text in given_options(context, _OF_CALIBRATION):
+        raise UsageError(f"{option_text} is for --calibrate")
+    _refuse_others(context, name, _OF_SAVE)
+    _save_one(name, sources, keep, as_json=as_json)
+    return ExitCode.OK
+
+
+def _refuse_others(context: typer.Context, name: str, allowed: Container[str]) -> None:
+    others = [one.name or "" for one in context.command.params if (one.name or "") not in allowed]
+    for option_text in given_options(context, others):
+        raise UsageError(f"{option_text} is for a comparison, and --save {name} makes none")
+
+
+def _save_one(name: str, sources: Sequence[str], keep: SaveOptions, *, as_json: bool) -> None:
+    from torchscale.features.compare.baselines import save as save_one  # noqa: PLC0415 - `--help` does not need it
+
+    if len(sources) != 1:
+        raise UsageError(
+            f"--save {name} keeps one result, not {len(sources)}",
+            hint="torchscale compare RUN --save NAME",
+        )
+    saved = save_one(
+        name, sources[0], baselines=keep.baselines, replace=keep.replace, observer=TERMINAL
+    )
+    cells = len(saved.results.cells)
+    if as_json:
+        content = {
+            "name": name,
+            "path": str(saved.path),
+            "cells": cells,
+            "measured_cells": saved.measured_cells,
+        }
+        print_json(json.dumps(content, indent=1))
+    note(f"Wrote {saved.path} ({saved.measured_cells} of {cells} cells measured)")
+
+
+def _calibrate(
+    context: typer.Context,
+    name: str,
+    sources: Sequence[str],
+    keep: SaveOptions,
+    metrics: list[str] | None,
+    *,
+    as_json: bool,
+) -> ExitCode:
+    from torchscale.features.compare import calibration as run  # noqa: PLC0415 - as above
+
+    rules = run.CalibrationRules(
+        tuple(members("--metric", metrics, Metric)),
+        parse_rate(keep.false_alarms or "1/year", keep.runs_per_day or 10.0),
+        keep.baselines,
+        keep.replace,
+    )
+    if keep.calibrate == _READ:
+        done = run.calibrate_runs(name, sources, rules, TERMINAL)
+    else:
+        done = run.measure_and_calibrate(
+            name, sources, _count(keep.calibrate or ""), rules, SWEEP_TERMINAL
+        )
+    if done.saved is None:
+        note(
+            f"Interrupted after {plural(done.runs, 'A/A run')}. The same command continues: "
+            f"{same_command(context)}"
+        )
+        return ExitCode.INTERRUPTED
+    if as_json:
+        print_json(done.saved.calibration.model_dump_json(indent=1))
+    else:
+        _show(done.saved)
+    note(f"Wrote {done.saved.path}")
+    return ExitCode.OK
+
+
+def _show(saved: CalibratedBaseline) -> None:
+    from torchscale.features.compare.sections.calibration import calibration_blocks  # noqa: PLC0415 - as above
+    from torchscale.report.formats.console import print_blocks  # noqa: PLC0415
+
+    print_blocks(calibration_blocks(saved.results, saved.calibration), result_console())
+    if saved.differing:
+        names = listed([one.what for one in saved.differing])
+        note(f"The A/A runs differ in {names}: what that changes is in the thresholds.")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(
+            f"--calibrate {text}: expected a number of A/A runs to measure, such as 20, or "
+            f"{_READ} where the sources are the A/A runs"
+        )
+    return int(text)

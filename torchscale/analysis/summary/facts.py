@@ -4,7 +4,7 @@ can be let go."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from torchscale.analysis.summary.outcome import completed_launches
@@ -46,6 +46,7 @@ class CellFacts:
     Attributes:
         device_kind: Kind of device of the ranks; ``None`` where none left a record.
         devices, torch, torchscale: Names and versions, as ranks said; sorted.
+        backends: Backends of collectives, as ranks said; sorted.
         nodes: Machines, by name.
         node_count: Nodes of a launch, the most of any; those of one name are told apart by their
             rank.
@@ -68,6 +69,7 @@ class CellFacts:
     devices: tuple[str, ...] = ()
     torch: tuple[str, ...] = ()
     torchscale: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
     nodes: tuple[Node, ...] = ()
     node_count: int = 1
     grouped: bool = False
@@ -110,6 +112,7 @@ class LaunchConditions:
     other_processes: float | None = None
     delay: tuple[float, float] | None = None
     fixed_work: tuple[float, float] | None = None
+    message_bytes: Mapping[MetricKey, int] = field(default_factory=dict)
     parts: StepParts | None = None
 
 
@@ -159,6 +162,7 @@ def _run_facts(
         devices=tuple(sorted({rank.device.name for rank in ranks})),
         torch=tuple(sorted({rank.versions.torch for rank in ranks})),
         torchscale=tuple(sorted({rank.versions.torchscale for rank in ranks})),
+        backends=tuple(sorted({rank.backend for rank in ranks if rank.backend is not None})),
         nodes=_nodes(ranks),
         node_count=max(1, *map(_node_count, completed)),
         grouped=any(record.grouped for record in completed),
@@ -219,6 +223,7 @@ def _launch_figures(
         other_processes=conditions.other_processes,
         delay=conditions.delay,
         fixed_work=conditions.fixed_work,
+        message_bytes=dict(conditions.message_bytes),
         parts=conditions.parts,
     )
 

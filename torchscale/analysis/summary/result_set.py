@@ -47,5 +47,7 @@ def _result_cell(summary: AnySummary) -> ResultCell:
         torch=", ".join(summary.facts.torch),
         transport=moved.text[:MAX_NAME] if moved is not None and moved.ways else None,
         moved=moved,
+        nodes=summary.facts.node_count if summary.facts.launches else None,
+        backend=", ".join(summary.facts.backends) or None,
         launches=summary.facts.launches,
     )

@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic_core import from_json
 
 from torchscale.errors import UsageError
-from torchscale.schema.run.result_set import ResultSet
-from torchscale.store.json_files import DamagedFileError, read_model
-from torchscale.util.files import atomic_write_model, make_directory
+from torchscale.schema.run.result_set import MachineResults, ResultSet
+from torchscale.store.json_files import MAX_FILE_BYTES, DamagedFileError, read_model
+from torchscale.util.files import atomic_write_model, make_directory, read_bounded
 
 BASELINES = Path("baselines")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+M = TypeVar("M", ResultSet, MachineResults)
 
 
 def load_baseline(name: str, baselines: Path = BASELINES) -> ResultSet:
@@ -33,10 +38,36 @@ def read_baseline(path: Path) -> ResultSet:
     """Read a baseline's file.
 
     Raises:
+        UsageError: it holds several machines, so that it is no side of a comparison.
         StoreError: it cannot be read.
     """
+    several = read_machines(path)
+    if several is not None:
+        raise UsageError(
+            f"{path} holds {len(several.machines)} machines, and a comparison takes one",
+            hint=f"torchscale compare NEW --against {path}",
+        )
+    return _read(path, ResultSet)
+
+
+def read_machines(path: Path) -> MachineResults | None:
+    """Read a file of several machines; ``None`` where it is none.
+
+    Raises:
+        StoreError: it is one, and cannot be read.
+    """
     try:
-        return read_model(path.parent, path, ResultSet, keys_once=True)
+        content = from_json(read_bounded(path, MAX_FILE_BYTES) or b"null")
+    except (OSError, ValueError):
+        return None  # reading it as a baseline says what is wrong
+    if not isinstance(content, dict) or "machines" not in content:
+        return None
+    return _read(path, MachineResults)
+
+
+def _read(path: Path, model: type[M]) -> M:
+    try:
+        return read_model(path.parent, path, model, keys_once=True)
     except DamagedFileError as error:
         raise error.refusal(str(error)) from error
 

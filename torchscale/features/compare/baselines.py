@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchscale.errors import TorchscaleError
+from torchscale.features.compare.analysis.matching import workload_key
 from torchscale.features.compare.baseline_files import (
     BASELINES,
     baseline_path,
     list_baselines,
     load_baseline,
+    read_baseline,
+    read_machines,
     save_baseline,
 )
 from torchscale.features.compare.inputs import load_source, meant_source
@@ -78,19 +81,22 @@ def read(name: str, baselines: Path = BASELINES) -> ResultSet:
 
 def baseline_rows(baselines: Path = BASELINES) -> list[BaselineRow]:
     """Every baseline with what it holds; one that cannot be read has its ``problem`` instead."""
-    return [_row(path, baselines) for path in list_baselines(baselines)]
+    return [_row(path) for path in list_baselines(baselines)]
 
 
-def _row(path: Path, baselines: Path) -> BaselineRow:
+def _row(path: Path) -> BaselineRow:
     try:
-        results = load_baseline(path.stem, baselines)
+        several = read_machines(path)
+        machines = (read_baseline(path),) if several is None else several.machines
     except TorchscaleError as error:
         return BaselineRow(path.stem, problem=error.message)
-    launches = [len(cell.launches) for cell in results.cells if cell.launches]
+    cells = [cell for results in machines for cell in results.cells]
+    measured = [cell for cell in cells if cell.launches]
     return BaselineRow(
         name=path.stem,
-        measured_at=results.created_at,
-        device=", ".join(sorted({cell.device for cell in results.cells if cell.device})),
-        cells=len(launches),
-        launches=min(launches, default=0),
+        measured_at=max((results.created_at for results in machines), default=""),
+        device=", ".join(sorted({cell.device for cell in cells if cell.device})),
+        machines=len(machines),
+        cells=len({workload_key(cell.cell) for cell in measured}),
+        launches=min((len(cell.launches) for cell in measured), default=0),
     )

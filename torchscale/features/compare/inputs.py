@@ -125,7 +125,7 @@ def _load_file(path: Path) -> ResultSet:
         raise StoreError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if isinstance(content, dict) and "cell_id" in content and "launch" in content:
         return _load_record(path)
-    if isinstance(content, dict) and "cells" in content:
+    if isinstance(content, dict) and ("cells" in content or "machines" in content):
         return read_baseline(path)
     raise StoreError(
         f"{path} is neither a record nor a baseline",

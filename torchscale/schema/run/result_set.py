@@ -16,6 +16,7 @@ from torchscale.schema.base import (
     Moment,
     Name,
     Positive,
+    PositiveCount,
     Share,
 )
 from torchscale.schema.cells.kinds import AnyCell
@@ -42,6 +43,7 @@ class LaunchFigures(Frozen):
             ``None`` where nothing bounds it.
         fixed_work: Processor time of a fixed piece of work between batches, in seconds: matrix
             products, a copy.
+        message_bytes: Message size at which each bus bandwidth was reached.
         parts: Parts of a training launch's step; ``None`` where they are not known, and in files of
             earlier versions.
     """
@@ -52,6 +54,7 @@ class LaunchFigures(Frozen):
     other_processes: Share | None = None
     delay: tuple[Share, Share] | None = None
     fixed_work: tuple[Positive, Positive] | None = None
+    message_bytes: dict[MetricKey, Count] = Field(default_factory=dict)
     parts: StepParts | None = None
 
     @model_validator(mode="after")
@@ -65,7 +68,8 @@ class LaunchFigures(Frozen):
 class ResultCell(Frozen):
     """A planned cell as a comparison sees it. ``device`` and ``torch`` are what its ranks said they
     ran on; ``transport`` what their data moved by, ``None`` where no record says so, and ``moved`` its
-    parts; ``flags`` are cautions of any of its launches."""
+    parts; ``flags`` are cautions of any of its launches. ``nodes`` of a launch and ``backend`` of
+    its collectives are ``None`` where nothing was measured, and in files of earlier versions."""
 
     cell: AnyCell
     state: State
@@ -75,6 +79,8 @@ class ResultCell(Frozen):
     torch: Name = ""
     transport: Name | None = None
     moved: Transport | None = None
+    nodes: PositiveCount | None = None
+    backend: Name | None = None
     launches: tuple[LaunchFigures, ...] = ()
 
 
@@ -120,6 +126,21 @@ class ResultSet(Frozen):
             started_at=self.created_at, tool_version=self.tool_version, environment=self.environment
         )
         return (first, *self.later)
+
+
+class MachineResults(Frozen):
+    """Results of several machines in one file, each as it would be in a file of its own: what
+    others measured, to see where a machine lies among them.
+
+    Attributes:
+        schema_version: Schema version of this file.
+        name: What tables call it.
+        machines: One result set for each.
+    """
+
+    schema_version: Count = SCHEMA_VERSION
+    name: str
+    machines: tuple[ResultSet, ...]
 
 
 DOCUMENT = PublishedDocument(

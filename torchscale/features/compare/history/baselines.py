@@ -40,6 +40,11 @@ class Against:
     which: Literal["last", "main", "median"]
     runs: int = 1
 
+    @staticmethod
+    def is_word(text: str) -> bool:
+        """Whether :meth:`from_text` is to read it: a word, or what begins as one."""
+        return text in ("last", "main") or text.startswith("median-of-")
+
     @classmethod
     def from_text(cls, text: str) -> Against:
         """``last``, ``main`` or ``median-of-10``.
@@ -55,7 +60,8 @@ class Against:
         if median is None or not MIN_LAUNCHES <= int(median[1]) <= _MOST_RUNS:
             raise UsageError(
                 f"--against {text}: expected last, main or median-of-N with N from {MIN_LAUNCHES} "
-                f"to {_MOST_RUNS}, such as median-of-10"
+                f"to {_MOST_RUNS}, such as median-of-10; or a file or directory with results of "
+                "other machines"
             )
         return cls("median", int(median[1]))
 

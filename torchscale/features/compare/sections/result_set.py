@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 
+from torchscale.features.compare.sections.calibration import calibration_blocks
 from torchscale.features.compare.text.result import (
     format_level,
     format_state,
@@ -48,6 +49,8 @@ def result_set_blocks(results: ResultSet) -> list[Block]:
     if missing:
         reasons = (Column("cell", prose=True), Column("why", prose=True))
         blocks.append(Table("Cells without figures", reasons, missing))
+    if results.calibration is not None:
+        blocks += calibration_blocks(results, results.calibration)
     return blocks
 
 

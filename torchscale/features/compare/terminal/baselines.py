@@ -18,6 +18,7 @@ class BaselineRow:
         name: Name of the baseline.
         measured_at: UTC, ISO 8601.
         device: Names of its devices.
+        machines: How many machines it holds.
         cells: How many were measured.
         launches: Number of launches of the measured cell with fewest.
         problem: Why it cannot be read; the other fields are then empty.
@@ -26,6 +27,7 @@ class BaselineRow:
     name: str
     measured_at: str = ""
     device: str = ""
+    machines: int = 1
     cells: int = 0
     launches: int = 0
     problem: str = ""
@@ -41,6 +43,7 @@ def baselines_table(rows: Sequence[BaselineRow]) -> Table:
     columns = (
         Column("name"),
         Column("measured"),
+        Column("machines", numeric=True),
         Column("cells", numeric=True),
         Column("launches", numeric=True),
         Column("device", prose=True),
@@ -52,8 +55,9 @@ def baselines_table(rows: Sequence[BaselineRow]) -> Table:
 def _row(row: BaselineRow) -> tuple[TableValue, ...]:
     if row.problem:
         problem = TableValue(row.problem, None, Tone.BAD)
-        return (TableValue(row.name), *[DASH] * 4, problem)
-    texts = (row.name, row.measured_at[:10], str(row.cells), str(row.launches), row.device)
+        return (TableValue(row.name), *[DASH] * 5, problem)
+    counts = map(str, (row.machines, row.cells, row.launches))
+    texts = (row.name, row.measured_at[:10], *counts, row.device)
     return (*map(text_value, texts), TableValue(""))
 
 

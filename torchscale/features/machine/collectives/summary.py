@@ -24,6 +24,7 @@ from torchscale.schema.cells.collectives import (
     NcclLog,
 )
 from torchscale.schema.cells.kinds import as_kind
+from torchscale.schema.exports.machine import Curve
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.run.content import CellRun, Run
 from torchscale.schema.run.metric_key import MetricKey
@@ -69,10 +70,12 @@ def _conditions(cell: CollectivesCell, record: LaunchRecord) -> LaunchConditions
     if cell.logs_choices:
         return LaunchConditions()
     result = payload(record, CollectivesResult)
-    flags = set(sweep_flags(collective_figures(cell, [result]).curves))
+    curves = collective_figures(cell, [result]).curves
+    flags = set(sweep_flags(curves))
     if gpus_are_shared(record.machine_telemetry, result.ranks):
         flags.add(Flag.CONTENDED)
-    return LaunchConditions(tuple(flag.value for flag in sorted(flags)))
+    sizes = {_key(curve): curve.peak.payload_bytes for curve in curves}
+    return LaunchConditions(tuple(flag.value for flag in sorted(flags)), message_bytes=sizes)
 
 
 def _launch_values(cell: CollectivesCell, record: LaunchRecord) -> dict[MetricKey, float | None]:
@@ -81,12 +84,11 @@ def _launch_values(cell: CollectivesCell, record: LaunchRecord) -> dict[MetricKe
     if cell.logs_choices:
         return {}
     curves = collective_figures(cell, [payload(record, CollectivesResult)]).curves
-    return {
-        MetricKey(
-            metric=Metric.BUSBW, operation=curve.operation, dtype=curve.dtype
-        ): curve.peak.busbw
-        for curve in curves
-    }
+    return {_key(curve): curve.peak.busbw for curve in curves}
+
+
+def _key(curve: Curve) -> MetricKey:
+    return MetricKey(metric=Metric.BUSBW, operation=curve.operation, dtype=curve.dtype)
 
 
 def _machine(

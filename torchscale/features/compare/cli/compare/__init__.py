@@ -24,6 +24,7 @@ from torchscale.features.compare.cli.compare.commands import (
 )
 from torchscale.features.compare.cli.compare.keep import SaveOptions, refuse_without_save, save
 from torchscale.features.compare.cli.compare.output import show, show_recordings
+from torchscale.features.compare.cli.compare.peers import are_machines, refuse_rules, show_peers
 from torchscale.features.compare.cli.compare.values import (
     chosen_fail_on,
     parse_accepted,
@@ -90,7 +91,8 @@ class _ReferenceOptions:
         option(
             "--against WHICH",
             "Take the reference from earlier runs: last (the newest before A), main (the "
-            "newest whose git branch is main or master), median-of-N (over the last N).",
+            "newest whose git branch is main or master), median-of-N (over the last N). A FILE or "
+            "DIR with results of other machines: where this one lies among them.",
         ),
     ] = None
     history: Annotated[
@@ -231,6 +233,12 @@ def compare(
         comparison = launched(context, words, launches, chosen_rules)
     else:
         paths, prices = sources_and_prices(sources, cost or [])
+        if earlier.against is not None and are_machines(earlier.against, keep.baselines):
+            refuse_rules(context, earlier.against)
+            show_peers(
+                paths, earlier.against, rules.metrics, keep.baselines, chosen, output, as_json
+            )
+            return
         if why and recorded.are_recordings(paths):
             show_recordings(paths[0], paths[1], chosen, output, as_json=as_json)
             return

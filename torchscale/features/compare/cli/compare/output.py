@@ -21,7 +21,7 @@ def show(
     from torchscale.features.compare.compare import render_comparison  # noqa: PLC0415 - `--help` does not need it
     from torchscale.features.compare.terminal.comparison import print_comparison  # noqa: PLC0415
 
-    _write(
+    write_all(
         lambda kind: render_comparison(comparison, kind),
         lambda: print_comparison(comparison, result_console()),
         chosen,
@@ -41,7 +41,7 @@ def show_recordings(
     with status("Reading recordings"):
         recording = recorded.compare_folders(before, after)
     names = recorded.recording_names(before, after)
-    _write(
+    write_all(
         lambda kind: recorded.render_recordings(recording, names, kind),
         lambda: print_blocks(recording_blocks(recording, names, brief=True), result_console()),
         chosen,
@@ -50,7 +50,7 @@ def show_recordings(
     )
 
 
-def _write(
+def write_all(
     render: Callable[[CompareFormat], bytes],
     print_terminal: Callable[[], None],
     chosen: list[CompareFormat],

@@ -216,8 +216,8 @@ class CalibrationExport(Export):
     runs_per_day: float
     chance: float
     """Chance of a false alarm in a comparison."""
-    tests: int
-    """Figures and means over cells among which the chance was divided."""
+    figures: int
+    """Figures of cells and means over cells that are judged together by that chance."""
     first_at: str
     """When the first A/A run began: UTC, ISO 8601."""
     last_at: str

@@ -84,7 +84,7 @@ class Calibration(Frozen):
             ``1/year``, or ``1/20`` of a run in twenty.
         runs_per_day: Gates a day by which that is a chance.
         chance: Chance of any false alarm in a run.
-        tests: Figures, and means over cells, among which the chance was divided.
+        figures: Figures of cells, and means over cells, that are judged together by that chance.
         cells: Scatter and threshold of each figure of each cell.
         overall: Those of the mean over cells, of metrics that several cells have.
     """
@@ -97,6 +97,6 @@ class Calibration(Frozen):
     false_alarms: Name
     runs_per_day: Positive
     chance: Share
-    tests: PositiveCount
+    figures: PositiveCount
     cells: tuple[CellScatter, ...]
     overall: tuple[OverallScatter, ...] = ()

@@ -1,8 +1,11 @@
 """Thresholds of a gate from A/A runs: how far may a run lie below its baseline when nothing
 changed?
 
-Pure; definitions in ``docs/method.md``. The statistic is the one that the gate judges: the mean of
-the logarithms of a run's launches against that of all A/A runs.
+Pure; definitions in ``docs/method.md``. The score of a run is how many standard deviations it lies
+below the mean of the others, in the figure where that is most: the mean of the logarithms of its
+launches, of each cell and of all together. So the scores know how cells scatter together. A further
+run exceeds the k-th largest of N scores with a chance of k ÷ (N + 1), however scores are distributed
+(Vovk, Gammerman and Shafer 2005, chapter 2). Rarer alarms need a tail: ``TAIL_DEGREES``.
 """
 
 from __future__ import annotations
@@ -27,17 +30,40 @@ from torchscale.schema.state import State
 from torchscale.util.words import plural
 
 MIN_RUNS = 10
-"""Fewest A/A runs. From ten runs a standard deviation is known to a quarter; from five only to a
-third, and the threshold for one alarm a year would be three times that of many runs."""
-TAIL_DEGREES = 5.0
-"""Tails of the scatter between runs, as of Student's t with so many degrees of freedom. Machines
-that others use have heavier tails than a normal distribution (docs/tested-on.md), and a rate of one
-alarm a year lies far beyond what tens of runs can show."""
+"""Fewest A/A runs: with fewer even one alarm in ten runs lies beyond all that was seen."""
+TAIL_DEGREES = 6.0
+"""Tail of scores beyond the largest that was seen, as of Student's t with so many degrees of
+freedom. Its kurtosis is 6; of 50 runs on a shared machine that of levels and of launches was 2.6 to
+5.7, where a normal distribution has 3 (docs/tested-on.md)."""
 LEAST = 0.001
-"""Smallest threshold: a figure that does not scatter, such as peak memory, would alarm at its last
-digit."""
+"""Smallest standard deviation and threshold: a figure that does not scatter, such as peak memory,
+would alarm at its last digit."""
 Key = tuple[str, MetricKey]
 """A cell, by its workload, and a figure of it."""
+ByRun = dict[int, list[float]]
+"""Number of a run → a value for each of its launches."""
+
+
+class _Figure:
+    """What is judged: a figure of a cell, or a mean over cells.
+
+    Attributes:
+        losses: Number of a run → how many standard deviations it is worse than the mean of the
+            others, by the deviation of these.
+    """
+
+    def __init__(self, metric: Metric, groups: ByRun) -> None:
+        sign = 1.0 if metric.higher_is_better else -1.0
+        levels = {run: sign * _level(values) for run, values in groups.items()}
+        self.losses = {
+            run: _loss(level, [other for place, other in levels.items() if place != run])
+            for run, level in levels.items()
+        }
+
+
+def _loss(level: float, others: Sequence[float]) -> float:
+    deviation = max(LEAST, statistics.stdev(others)) * math.sqrt(1 + 1 / len(others))
+    return (statistics.fmean(others) - level) / deviation
 
 
 def calibrate(runs: Sequence[ResultSet], metrics: Sequence[Metric], rate: Rate) -> Calibration:
@@ -55,16 +81,12 @@ def calibrate(runs: Sequence[ResultSet], metrics: Sequence[Metric], rate: Rate) 
     kept = {key: groups for key, groups in values.items() if len(groups) >= MIN_RUNS}
     if not kept:
         raise _too_few(len(runs), max(map(len, values.values()), default=0))
-    by_metric: dict[Metric, list[Key]] = {}
-    for key in kept:
-        by_metric.setdefault(key[1].metric, []).append(key)
-    means = {
-        metric: groups
-        for metric, keys in by_metric.items()
-        if len(keys) > 1 and len(groups := _means([kept[key] for key in keys])) >= MIN_RUNS
-    }
-    tests = len(kept) + len(means)
-    chance = rate.chance / tests
+    means = _means(kept)
+    figures = [
+        *(_Figure(key[1].metric, groups) for key, groups in kept.items()),
+        *(_Figure(metric, groups) for metric, groups in means.items()),
+    ]
+    deviations = _quantile(_scores(figures, len(runs)), rate.chance)
     ids = {workload_key(cell.cell): cell.cell.id for run in reversed(runs) for cell in run.cells}
     begun = sorted(run.created_at for run in runs if run.created_at)
     return Calibration(
@@ -76,13 +98,13 @@ def calibrate(runs: Sequence[ResultSet], metrics: Sequence[Metric], rate: Rate) 
         false_alarms=rate.text,
         runs_per_day=rate.runs_per_day,
         chance=rate.chance,
-        tests=tests,
+        figures=len(figures),
         cells=tuple(
-            CellScatter(cell=ids[cell], key=key, **vars(_scatter(list(groups.values()), chance)))
+            CellScatter(cell=ids[cell], key=key, **vars(_scatter(groups, deviations)))
             for (cell, key), groups in kept.items()
         ),
         overall=tuple(
-            OverallScatter(metric=metric, **vars(_scatter(groups, chance)))
+            OverallScatter(metric=metric, **vars(_scatter(groups, deviations)))
             for metric, groups in means.items()
         ),
     )
@@ -99,11 +121,9 @@ def _too_few(runs: int, most: int) -> UsageError:
     )
 
 
-def _values(
-    runs: Sequence[ResultSet], metrics: Sequence[Metric]
-) -> dict[Key, dict[int, list[float]]]:
-    """Values of the launches of each figure, by the number of the run."""
-    values: dict[Key, dict[int, list[float]]] = {}
+def _values(runs: Sequence[ResultSet], metrics: Sequence[Metric]) -> dict[Key, ByRun]:
+    """Values of the launches of each figure."""
+    values: dict[Key, ByRun] = {}
     for number, run in enumerate(runs):
         for cell in run.cells:
             if cell.state is not State.OK or not cell.launches:
@@ -115,31 +135,67 @@ def _values(
     return values
 
 
-def _means(figures: Sequence[Mapping[int, Sequence[float]]]) -> list[list[float]]:
-    """The geometric mean over figures of their first, second, … launches, of each run that has all
-    of them."""
-    runs = [run for run in figures[0] if all(run in figure for figure in figures)]
-    return [
-        [
+def _means(figures: Mapping[Key, ByRun]) -> dict[Metric, ByRun]:
+    """The geometric mean over the figures of a metric of their first, second, … launches, of each
+    run that has all of them; of metrics with several."""
+    by_metric: dict[Metric, list[ByRun]] = {}
+    for (_, key), groups in figures.items():
+        by_metric.setdefault(key.metric, []).append(groups)
+    means = {metric: _mean(several) for metric, several in by_metric.items() if len(several) > 1}
+    return {metric: groups for metric, groups in means.items() if len(groups) >= MIN_RUNS}
+
+
+def _mean(figures: Sequence[ByRun]) -> ByRun:
+    return {
+        run: [
             statistics.geometric_mean(values)
             for values in zip(*(figure[run] for figure in figures), strict=False)
         ]
-        for run in runs
+        for run in figures[0]
+        if all(run in figure for figure in figures)
+    }
+
+
+def _scores(figures: Sequence[_Figure], runs: int) -> list[float]:
+    """The score of each run, the largest first."""
+    scores = [
+        max((figure.losses[run] for figure in figures if run in figure.losses), default=-math.inf)
+        for run in range(runs)
     ]
+    return sorted((score for score in scores if score > -math.inf), reverse=True)
 
 
-def _scatter(groups: Groups, chance: float) -> Scatter:
-    """The scatter of a figure whose launches are given by run, and the loss that a further run
-    exceeds with that chance."""
-    levels = [statistics.fmean(map(math.log, group)) for group in groups]
-    launches, runs = min(map(len, groups)), len(groups)
-    noise, within = session_noise([groups]), _within(groups)
+def _quantile(scores: Sequence[float], chance: float) -> float:
+    """The score that a further run exceeds with that chance."""
+    place = max(1, int(chance * (len(scores) + 1)))
+    score = max(0.0, scores[place - 1])
+    seen = place / (len(scores) + 1)
+    if chance >= seen:
+        return score
+    rare, least = (student_t_quantile(1 - one, TAIL_DEGREES) for one in (chance, seen))
+    return score * rare / least
+
+
+def _scatter(groups: ByRun, deviations: float) -> Scatter:
+    """The scatter of a figure, and the loss of so many standard deviations."""
+    sides = list(groups.values())
+    levels = [_level(values) for values in sides]
+    noise, within = session_noise([sides]), _within(sides)
     between = statistics.stdev(levels)
+    log = max(LEAST, between) * math.sqrt(1 + 1 / len(levels)) * deviations
     if noise is not None and within is not None:
         between = noise.spread
-    scatter = Scatter(runs=runs, launches=launches, between=between, within=within, threshold=LEAST)
-    log = scatter.spread(launches) * math.sqrt(1 + 1 / runs) * _deviations(chance, runs)
-    return scatter.model_copy(update={"threshold": max(LEAST, -math.expm1(-log))})
+    return Scatter(
+        runs=len(levels),
+        launches=min(map(len, sides)),
+        between=between,
+        within=within,
+        threshold=max(LEAST, -math.expm1(-log)),
+    )
+
+
+def _level(values: Sequence[float]) -> float:
+    return statistics.fmean(map(math.log, values))
 
 
 def _within(groups: Groups) -> float | None:
@@ -153,14 +209,6 @@ def _within(groups: Groups) -> float | None:
         if len(group) > 1
     )
     return math.sqrt(squares / degrees)
-
-
-def _deviations(chance: float, runs: int) -> float:
-    """How many standard deviations a run exceeds on one side with that chance: of Student's t with
-    ``TAIL_DEGREES``, times what it takes that the deviation is estimated from few runs."""
-    tail = math.sqrt(1 - 2 / TAIL_DEGREES) * student_t_quantile(1 - chance, TAIL_DEGREES)
-    few = student_t_quantile(1 - chance, runs - 1) / statistics.NormalDist().inv_cdf(1 - chance)
-    return tail * few
 
 
 def _conditions(run: ResultSet) -> set[str]:

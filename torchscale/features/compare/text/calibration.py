@@ -77,7 +77,7 @@ def calibration_sentences(calibration: Calibration, launches: int) -> Iterator[s
     yield (
         f"Calibrated from {plural(calibration.runs, 'A/A run')} of "
         f"{plural(launches, 'launch')}{hosts if calibration.hosts else ''}, {days}: "
-        f"{format_rate(calibration)}, divided among {plural(calibration.tests, 'test')}."
+        f"{format_rate(calibration)}, over {plural(calibration.figures, 'figure')} together."
     )
     for flag, runs in calibration.conditions.items():
         yield (
@@ -92,7 +92,7 @@ def calibration_sentences(calibration: Calibration, launches: int) -> Iterator[s
     blind = _blind(calibration)
     if blind:
         yield (
-            f"{plural(blind, 'threshold')} of {calibration.tests} "
+            f"{plural(blind, 'threshold')} of {calibration.figures} "
             f"{'are' if blind > 1 else 'is'} above {format_percent(BLIND)}: this gate does not see a "
             "loss of a quarter there. More launches a run (benchmark.repeats), a quieter machine or "
             "more false alarms (--false-alarms 1/month) make it narrower."

@@ -39,7 +39,7 @@ class SaveOptions:
         option(
             "--save NAME",
             "Keep A under this name instead, to compare with later: one JSON file that can be "
-            "committed.",
+            "committed. Several sources are kept as several machines, for --against.",
         ),
     ] = None
     replace: Annotated[
@@ -102,10 +102,11 @@ def save(
     *,
     as_json: bool,
 ) -> ExitCode:
-    """Keep one source under a name, or A/A runs with the thresholds that follow from them.
+    """Keep one source under a name, several as the results of machines, or A/A runs with the
+    thresholds that follow from them.
 
     Raises:
-        UsageError: there are several sources, or options of a comparison.
+        UsageError: options of a comparison are given too.
     """
     if keep.calibrate is not None:
         _refuse_others(context, name, {*_OF_SAVE, *_OF_CALIBRATION, "metrics"})
@@ -113,7 +114,10 @@ def save(
     for option_text in given_options(context, _OF_CALIBRATION):
         raise UsageError(f"{option_text} is for --calibrate")
     _refuse_others(context, name, _OF_SAVE)
-    _save_one(name, sources, keep, as_json=as_json)
+    if len(sources) > 1:
+        _save_machines(name, sources, keep, as_json=as_json)
+    else:
+        _save_one(name, sources[0], keep, as_json=as_json)
     return ExitCode.OK
 
 
@@ -123,16 +127,23 @@ def _refuse_others(context: typer.Context, name: str, allowed: Container[str]) -
         raise UsageError(f"{option_text} is for a comparison, and --save {name} makes none")
 
 
-def _save_one(name: str, sources: Sequence[str], keep: SaveOptions, *, as_json: bool) -> None:
-    from torchscale.features.compare.baselines import save as save_one  # noqa: PLC0415 - `--help` does not need it
+def _save_machines(name: str, sources: Sequence[str], keep: SaveOptions, *, as_json: bool) -> None:
+    from torchscale.features.compare.peers import save_machines  # noqa: PLC0415 - `--help` does not need it
 
-    if len(sources) != 1:
-        raise UsageError(
-            f"--save {name} keeps one result, not {len(sources)}",
-            hint="torchscale compare RUN --save NAME",
-        )
+    path, content = save_machines(
+        name, sources, baselines=keep.baselines, replace=keep.replace, observer=TERMINAL
+    )
+    count = len(content.machines)
+    if as_json:
+        print_json(json.dumps({"name": name, "path": str(path), "machines": count}, indent=1))
+    note(f"Wrote {path} ({plural(count, 'machine')}): compare NEW --against {name}")
+
+
+def _save_one(name: str, source: str, keep: SaveOptions, *, as_json: bool) -> None:
+    from torchscale.features.compare.baselines import save as save_one  # noqa: PLC0415 - as above
+
     saved = save_one(
-        name, sources[0], baselines=keep.baselines, replace=keep.replace, observer=TERMINAL
+        name, source, baselines=keep.baselines, replace=keep.replace, observer=TERMINAL
     )
     cells = len(saved.results.cells)
     if as_json:

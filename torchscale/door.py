@@ -122,6 +122,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "autopsy": "schema.launch.hang:DOCUMENT",
             "baseline": "schema.run.result_set:DOCUMENT",
             "compare": "features.compare.export_schema:DOCUMENT",
+            "peers": "features.compare.peers_schema:DOCUMENT",
             "predict": "features.decide.forecast.export_schema:DOCUMENT",
             "history": "features.compare.history.export_schema:DOCUMENT",
             "tune": "features.decide.tune.export_schema:DOCUMENT",

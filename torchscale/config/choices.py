@@ -148,6 +148,8 @@ class ResultSchema(str, Enum):
     """``report --format json`` and ``benchmark --json``."""
     COMPARE = "compare"
     """``compare --format json``."""
+    PEERS = "peers"
+    """``compare --against FILE --format json``."""
     MACHINE = "machine"
     """``measure collectives --json``, ``measure hardware --json`` and ``measure memory --json``."""
     MAX_BATCH = "max-batch"

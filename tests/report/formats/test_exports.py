@@ -20,8 +20,11 @@ from tests.explanations import measured as measured_parts
 from tests.factories import cells
 from tests.features.bisect.test_change_verdict import change_export
 from tests.features.bisect.test_verdict import bisection_export
+from tests.features.compare.analysis.test_calibrated import baseline as calibrated
+from tests.features.compare.analysis.test_calibrated import new
 from tests.features.compare.analysis.test_compare import STEADY, result, scaled, side
 from tests.features.compare.analysis.test_operators import AFTER, BEFORE
+from tests.features.compare.analysis.test_peers import machine
 from tests.features.compare.history.test_page import changed_history
 from tests.features.decide.tune.test_strategy_table import strategies_export
 from tests.features.decide.tune.test_tables import tuning_export
@@ -47,9 +50,11 @@ from torchscale.features.compare.analysis.operators import (
     compare_recorded,
 )
 from torchscale.features.compare.analysis.pair import CellOutcome
+from torchscale.features.compare.analysis.peers import machine_places
 from torchscale.features.compare.export import comparison_json
 from torchscale.features.compare.export_schema import OutcomeName, VerdictName
 from torchscale.features.compare.history.export import history_json
+from torchscale.features.compare.peers_schema import PeersExport
 from torchscale.features.compare.sections.document import ComparisonReport
 from torchscale.features.compare.why_export_schema import BasisName, ClarityName, FateName
 from torchscale.features.decide.forecast.export import prediction_json
@@ -112,6 +117,16 @@ def comparison() -> ComparisonReport:
         (1.0, 2.0),
         why=(replace(explain(pair), recordings=(recording,)),),
     )
+
+
+def calibrated_comparison() -> ComparisonReport:
+    return ComparisonReport((compare(calibrated(), new(100.0)),), (), ("before", "after"))
+
+
+def peers() -> PeersExport:
+    """A machine among two, one of them under other conditions."""
+    others = [machine("a", [90.0]), machine("b", [90.0], torch="2.12")]
+    return machine_places(machine("new", [100.0, 101.0]), others, ())
 
 
 def predictions() -> PredictionReport:
@@ -183,6 +198,7 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.REPORT, "report", lambda: summary_json(measured())),
     (ResultSchema.REPORT, "report of a diagnosed run", lambda: summary_json(diagnosed())),
     (ResultSchema.COMPARE, "compare", lambda: comparison_json(comparison())),
+    (ResultSchema.PEERS, "peers", lambda: peers().model_dump_json()),
     (ResultSchema.MACHINE, "machine", lambda: ceilings_json(measured().machine)),
     (ResultSchema.MAX_BATCH, "max-batch", lambda: search().to_json()),
     (ResultSchema.PREDICT, "predict", lambda: prediction_json(predictions())),
@@ -207,6 +223,8 @@ DOCUMENTS: list[tuple[ResultSchema, str, Any]] = [
     (ResultSchema.FLEET, "fleet", fleet_text),
     (ResultSchema.AUTOPSY, "autopsy", autopsy_text),
     (ResultSchema.BASELINE, "baseline", lambda: result_set(measured(), "main").model_dump_json()),
+    (ResultSchema.BASELINE, "calibrated baseline", lambda: calibrated(planned=2).model_dump_json()),
+    (ResultSchema.COMPARE, "calibrated compare", lambda: comparison_json(calibrated_comparison())),
 ]
 
 

@@ -203,7 +203,6 @@ def test_several_sides_with_a_price_each(tmp_path: Path) -> None:
             ("a", "a", "--accept", "noise"),
             "--accept noise: expected one of missing, unclear, flags, versions",
         ),
-        (("a", "a", "--save", "kept"), "--save kept keeps one result, not 2"),
         (
             ("a", "--save", "kept", "--threshold", "3%"),
             "--threshold is for a comparison, and --save kept makes none",

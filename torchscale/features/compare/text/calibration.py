@@ -94,8 +94,8 @@ def calibration_sentences(calibration: Calibration, launches: int) -> Iterator[s
         yield (
             f"{plural(blind, 'threshold')} of {calibration.figures} "
             f"{'are' if blind > 1 else 'is'} above {format_percent(BLIND)}: this gate does not see a "
-            "loss of a quarter there. More launches a run (benchmark.repeats), a quieter machine or "
-            "more false alarms (--false-alarms 1/month) make it narrower."
+            "loss of a quarter there. More A/A runs, more launches a run (benchmark.repeats), a quieter "
+            "machine or more false alarms (--false-alarms) make it narrower."
         )
 
 

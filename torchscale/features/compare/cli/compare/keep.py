@@ -55,17 +55,16 @@ class SaveOptions:
         ),
     ] = None
     false_alarms: Annotated[
-        str | None,
+        str,
         option(
             "--false-alarms N/PERIOD",
             "With --calibrate: how often a comparison may fail though nothing changed: 1/year, "
-            "1/month, or 1/20 for one in 20 runs. Default: 1/year",
+            "1/month, or 1/20 for one in 20 runs.",
         ),
-    ] = None
+    ] = "1/year"
     runs_per_day: Annotated[
-        float | None,
-        option("--runs-per-day N", "With --calibrate: comparisons a day. Default: 10"),
-    ] = None
+        float, option("--runs-per-day N", "With --calibrate: comparisons a day.")
+    ] = 10
     baselines: BaselinesOption = Path("baselines")
 
 
@@ -170,7 +169,7 @@ def _calibrate(
 
     rules = run.CalibrationRules(
         tuple(members("--metric", metrics, Metric)),
-        parse_rate(keep.false_alarms or "1/year", keep.runs_per_day or 10.0),
+        parse_rate(keep.false_alarms, keep.runs_per_day),
         keep.baselines,
         keep.replace,
     )

@@ -100,8 +100,8 @@ def format_headline(pair: Pair, metrics: Sequence[Metric]) -> str:
             than = "slower" if speed else "worse"
         case ChangeVerdict.SAME if overall.limit is not None:
             return (
-                f"No alarm: {name} is within {format_percent(overall.limit)} of {reference}, which "
-                f"runs differ by where nothing changed: {change}."
+                f"No alarm: {name} is within the calibrated {format_percent(overall.limit)} of "
+                f"{reference}: {change}."
             )
         case ChangeVerdict.SAME:
             return (

@@ -28,7 +28,7 @@ def test_a_calibrated_baseline_judges_one_launch_and_says_by_what(tmp_path: Path
     same = torchscale(tmp_path, "compare", "main", "same")
     assert (same.returncode, same.stderr) == (0, "")
     told = " ".join(same.stdout.split())
-    assert "No alarm: same is within" in told
+    assert "No alarm: same is within the calibrated" in told
     assert "calibrated from 12 A/A runs: one false alarm in 10 runs." in told
     slow = torchscale(tmp_path, "compare", "main", "slow", "--json")
     assert slow.returncode == 1

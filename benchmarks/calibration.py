@@ -30,7 +30,7 @@ from torchscale.features.compare.analysis.compare import compare
 from torchscale.features.compare.gate import gate
 from torchscale.features.compare.inputs import load_source
 from torchscale.features.compare.merged import calibrated_baseline
-from torchscale.features.compare.rate import Rate
+from torchscale.features.compare.rate import AlarmRate
 from torchscale.features.compare.sections.document import ComparisonReport
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import ResultSet
@@ -39,10 +39,10 @@ SLOWDOWNS = (0.0, 0.05, 0.10, 0.20, 0.30, 0.50)
 RATES = ("1/5", "1/20", "1/50", "1/year")
 
 
-def rate_of(text: str) -> Rate:
+def rate_of(text: str) -> AlarmRate:
     """As the command reads it, of ten runs a day."""
     alarms, _, period = text.partition("/")
-    return Rate(text, 10.0, int(alarms) / (3650 if period == "year" else int(period)))
+    return AlarmRate(text, 10.0, int(alarms) / (3650 if period == "year" else int(period)))
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Measured:
         noise = deviations.std() ** 2 / launches
         spread = levels.var()
         shrink = math.sqrt(max(0.0, 1 - noise / spread))  # of levels, which hold noise of launches
-        place = generator.integers(len(self.runs))
+        place = int(generator.integers(len(self.runs)))
         level = levels.mean(axis=0) + shrink * (levels[place] - levels.mean(axis=0))
         shift = math.log1p(-slower) * (1 if self.key.metric.higher_is_better else -1)
         others = generator.integers(len(self.runs), size=launches)
@@ -111,7 +111,7 @@ def is_alarm(baseline: ResultSet, run: ResultSet, metric: Metric) -> bool:
     return bool(gate(comparison, FailOn.REGRESSION).exit_code)
 
 
-def simulated(measured: Measured, rate: Rate, runs: int, gates: int, sets: int) -> list[float]:
+def simulated(measured: Measured, rate: AlarmRate, runs: int, gates: int, sets: int) -> list[float]:
     """Share of gates with an alarm at each of :data:`SLOWDOWNS`: ``gates`` for each of ``sets``
     calibrations from ``runs`` runs."""
     generator = np.random.default_rng(runs)
@@ -127,7 +127,7 @@ def simulated(measured: Measured, rate: Rate, runs: int, gates: int, sets: int) 
     return [count / (gates * sets) for count in alarms.values()]
 
 
-def held_out(measured: Measured, rate: Rate, by: str, gates: int) -> Iterator[str]:
+def held_out(measured: Measured, rate: AlarmRate, by: str, gates: int) -> Iterator[str]:
     """A line on calibration from some runs, with the others as gates at each of
     :data:`SLOWDOWNS`."""
     count, metric = len(measured.runs), measured.key.metric

@@ -26,6 +26,7 @@ TESTED_BY: dict[str, str] = {
     "features/compare/sections/calibration.py": "features/compare/cli/compare/test_keep.py",
     "features/compare/sections/peers.py": "features/compare/cli/compare/test_keep.py",
     "features/compare/text/calibration.py": "features/compare/cli/compare/test_keep.py",
+    "features/compare/text/gate.py": "features/compare/cli/compare/test_keep.py",
     "features/validate/health/gpu.py": "features/validate/health/test_node.py",
     "features/validate/health/gpu_reasons.py": "features/validate/health/test_disposition.py",
     "features/validate/health/burn_in_checks.py": "features/validate/health/test_burn_in.py",

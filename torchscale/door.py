@@ -112,6 +112,9 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "runs again": {
             "benchmark": "measure.benchmark:benchmark",
         },
+        "terminals of sweeps": {
+            "cli": "cli.sweep_output:SWEEP_TERMINAL",
+        },
         "schemas": {
             "report": "schema.exports.report:DOCUMENT",
             "machine": "schema.exports.machine:DOCUMENT",

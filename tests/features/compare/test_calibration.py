@@ -17,10 +17,10 @@ from torchscale.features.compare.calibration import (
     calibrate_runs,
     measure_and_calibrate,
 )
-from torchscale.features.compare.rate import Rate
+from torchscale.features.compare.rate import AlarmRate
 from torchscale.observer import Observer
 
-RATE = Rate("1/20", 10.0, 0.05)
+RATE = AlarmRate("1/20", 10.0, 0.05)
 
 
 def rules(tmp_path: Path, *, replace: bool = False) -> CalibrationRules:

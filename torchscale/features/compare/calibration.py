@@ -16,7 +16,7 @@ from torchscale.features.compare.analysis.differences import SideDifference, dif
 from torchscale.features.compare.baseline_files import BASELINES, free_path, save_baseline
 from torchscale.features.compare.inputs import load_sides, load_source
 from torchscale.features.compare.merged import calibrated_baseline
-from torchscale.features.compare.rate import Rate
+from torchscale.features.compare.rate import AlarmRate
 from torchscale.observer import SILENT, Observer
 from torchscale.read.folders import run_folder
 from torchscale.schema.run.calibration import Calibration
@@ -27,7 +27,7 @@ MOST_RUNS = 200
 """Maximum number of A/A runs to measure: more do not make a threshold better by what they cost."""
 
 
-class MeasuredRun(Protocol):
+class MeasuredAgain(Protocol):
     """What a benchmark says of its end."""
 
     @property
@@ -36,17 +36,17 @@ class MeasuredRun(Protocol):
         ...
 
 
-class Measure(Protocol):
+class MeasureAgain(Protocol):
     """Measures what is still to be measured of an experiment into a run folder."""
 
     def __call__(
         self, experiment: Experiment, *, output_dir: Path, observer: Observer
-    ) -> MeasuredRun:
+    ) -> MeasuredAgain:
         """Returns when it has ended or was interrupted."""
         ...
 
 
-_MEASURE: Slot[Measure] = Slot("runs again")
+_MEASURE: Slot[MeasureAgain] = Slot("runs again")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class CalibrationRules:
     """
 
     metrics: tuple[Metric, ...]
-    rate: Rate
+    rate: AlarmRate
     baselines: Path = BASELINES
     replace: bool = False
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from torchscale.config.choices import FailOn, Metric
 from torchscale.errors import ExitCode
 from torchscale.features.compare.analysis.change import MIN_LAUNCHES, Reason
-from torchscale.features.compare.analysis.pair import BLIND, Pair
+from torchscale.features.compare.analysis.headlines import BLIND
+from torchscale.features.compare.analysis.pair import Pair
 from torchscale.features.compare.analysis.transports import moved_otherwise
 from torchscale.features.compare.sections.document import ComparisonReport
 from torchscale.features.compare.text.result import METRIC_LABELS, cell_text

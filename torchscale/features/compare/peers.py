@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torchscale.config.choices import CompareFormat, Metric
 from torchscale.errors import StoreError, UsageError
-from torchscale.features.compare.analysis.peers import Machine, machine_places
+from torchscale.features.compare.analysis.peers import PeerMachine, machine_places
 from torchscale.features.compare.baseline_files import (
     BASELINES,
     find_baseline,
@@ -80,7 +80,7 @@ def compare_with_machines(
             f"--against {against}: no results of another machine",
             hint="torchscale compare RUN1 RUN2 … --save NAME keeps several in one file",
         )
-    places = machine_places(Machine(results.name, results), others, metrics)
+    places = machine_places(PeerMachine(results.name, results), others, metrics)
     return PeersReport(places, results, tuple(left_out))
 
 
@@ -138,7 +138,7 @@ def _is_there(text: str, baselines: Path) -> bool:
     return Path(text).exists() or find_baseline(text, baselines) is not None
 
 
-def _machines(against: str, baselines: Path) -> tuple[list[Machine], list[str]]:
+def _machines(against: str, baselines: Path) -> tuple[list[PeerMachine], list[str]]:
     """The machines, with names that differ; and a sentence on each file that cannot be read."""
     found: list[ResultSet] = []
     left_out = []
@@ -152,7 +152,7 @@ def _machines(against: str, baselines: Path) -> tuple[list[Machine], list[str]]:
                 found += _of_source(inside, baselines)
             except StoreError as error:
                 left_out.append(f"Left out: {error.message}.")
-    return [Machine(name, results) for name, results in _distinct(found)], left_out
+    return [PeerMachine(name, results) for name, results in _distinct(found)], left_out
 
 
 def _of_source(path: Path, baselines: Path) -> list[ResultSet]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Rate:
+class AlarmRate:
     """How often a gate may fail though nothing changed.
 
     Attributes:

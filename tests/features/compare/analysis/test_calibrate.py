@@ -11,12 +11,12 @@ from tests.features.compare.analysis.test_compare import result, side
 from torchscale.config.choices import Metric
 from torchscale.errors import UsageError
 from torchscale.features.compare.analysis.calibrate import MIN_RUNS, calibrate
-from torchscale.features.compare.rate import Rate
+from torchscale.features.compare.rate import AlarmRate
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.schema.state import State
 
-ONE_IN_20 = Rate("1/20", 10.0, 0.05)
-A_YEAR = Rate("1/year", 10.0, 1 / 3650)
+ONE_IN_20 = AlarmRate("1/20", 10.0, 0.05)
+A_YEAR = AlarmRate("1/year", 10.0, 1 / 3650)
 
 
 def a_a_runs(
@@ -52,8 +52,8 @@ def with_levels(levels: Sequence[float]) -> list[ResultSet]:
 
 def test_one_alarm_in_so_many_runs_as_there_are_is_the_largest_loss_that_was_seen() -> None:
     levels = [100.0 + place for place in range(19)]
-    of_19 = calibrate(with_levels(levels), (), Rate("1/20", 10.0, 0.05)).cells[0]
-    of_9 = calibrate(with_levels(levels), (), Rate("2/20", 10.0, 0.1)).cells[0]
+    of_19 = calibrate(with_levels(levels), (), AlarmRate("1/20", 10.0, 0.05)).cells[0]
+    of_9 = calibrate(with_levels(levels), (), AlarmRate("2/20", 10.0, 0.1)).cells[0]
     below_mean = 1 - 100.0 / 108.8  # the geometric mean of the levels
     assert of_9.threshold < of_19.threshold
     assert of_19.threshold == pytest.approx(below_mean, abs=0.02)

@@ -12,14 +12,14 @@ from torchscale.features.compare.analysis.compare import compare
 from torchscale.features.compare.analysis.pair import Pair
 from torchscale.features.compare.gate import gate
 from torchscale.features.compare.merged import calibrated_baseline
-from torchscale.features.compare.rate import Rate
+from torchscale.features.compare.rate import AlarmRate
 from torchscale.features.compare.sections.document import ComparisonReport
 from torchscale.schema.run.result_set import ResultSet
 
 SLOWER_BEYOND, SLOWER_WITHIN = 0.7, 0.98
 
 
-def baseline(rate: Rate = ONE_IN_20, planned: int = 1, **changes: object) -> ResultSet:
+def baseline(rate: AlarmRate = ONE_IN_20, planned: int = 1, **changes: object) -> ResultSet:
     """Calibrated from 20 runs that scatter by 2 %."""
     runs = a_a_runs(20, planned=planned, **changes)  # type: ignore[arg-type]
     return calibrated_baseline(runs, calibrate(runs, (), rate))

@@ -8,13 +8,15 @@ import pytest
 from tests.factories import VERSIONS, cells, environment
 from tests.features.compare.analysis.test_compare import result, side
 from torchscale.config.choices import Metric
-from torchscale.features.compare.analysis.peers import Machine, machine_places
+from torchscale.features.compare.analysis.peers import PeerMachine, machine_places
 from torchscale.features.compare.peers_schema import MachinePlace, PeersExport
 
 (CELL, OTHER_CELL, *_) = cells()
 
 
-def machine(name: str, rates: Sequence[float], driver: str = "550.54", **of_cell: Any) -> Machine:
+def machine(
+    name: str, rates: Sequence[float], driver: str = "550.54", **of_cell: Any
+) -> PeerMachine:
     """A machine with a cell whose launches had these throughputs."""
     versions = VERSIONS.model_copy(update={"driver": driver})
     content = {"nodes": 1, "backend": "nccl", "transport": "NVLink", **of_cell}
@@ -23,10 +25,10 @@ def machine(name: str, rates: Sequence[float], driver: str = "550.54", **of_cell
         name=name,
         environment=environment(8, hostname=name, versions=versions),
     )
-    return Machine(name, results)
+    return PeerMachine(name, results)
 
 
-def fleet(levels: Sequence[float]) -> list[Machine]:
+def fleet(levels: Sequence[float]) -> list[PeerMachine]:
     return [machine(f"node-{place}", [level]) for place, level in enumerate(levels)]
 
 
@@ -82,7 +84,7 @@ def test_equal_figures_are_neither_worse_nor_better() -> None:
     ],
 )
 def test_machines_under_other_conditions_are_left_out_by_name(
-    other: Machine, condition: str, here: str, there: str
+    other: PeerMachine, condition: str, here: str, there: str
 ) -> None:
     found = place(machine_places(machine("new", [100.0]), [machine("a", [90]), other], ()))
     assert len(found.others) == 1
@@ -91,7 +93,7 @@ def test_machines_under_other_conditions_are_left_out_by_name(
 
 
 def test_a_cell_that_no_other_machine_has_is_told_without_a_place() -> None:
-    here = Machine("new", side(result(OTHER_CELL), environment=environment(8)))
+    here = PeerMachine("new", side(result(OTHER_CELL), environment=environment(8)))
     found = place(machine_places(here, fleet([1.0]), ()))
     assert (found.others, found.left_out, found.percentile) == ((), (), None)
 

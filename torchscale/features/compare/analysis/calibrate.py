@@ -20,9 +20,9 @@ from torchscale.analysis.stats.sessions import Groups, session_noise
 from torchscale.config.choices import Metric
 from torchscale.errors import UsageError
 from torchscale.features.compare.analysis.disturbances import flagged_conditions
+from torchscale.features.compare.analysis.headlines import decides
 from torchscale.features.compare.analysis.matching import workload_key
-from torchscale.features.compare.analysis.pair import decides
-from torchscale.features.compare.rate import Rate
+from torchscale.features.compare.rate import AlarmRate
 from torchscale.schema.run.calibration import Calibration, CellScatter, OverallScatter, Scatter
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import ResultSet
@@ -66,7 +66,7 @@ def _loss(level: float, others: Sequence[float]) -> float:
     return (statistics.fmean(others) - level) / deviation
 
 
-def calibrate(runs: Sequence[ResultSet], metrics: Sequence[Metric], rate: Rate) -> Calibration:
+def calibrate(runs: Sequence[ResultSet], metrics: Sequence[Metric], rate: AlarmRate) -> Calibration:
     """Thresholds for every figure that decides of every cell.
 
     Args:

@@ -13,9 +13,9 @@ from dataclasses import replace
 from torchscale.analysis.stats.ratios import LogRatio, mean_ratio
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.change import ChangeVerdict, MetricChange, Reason
+from torchscale.features.compare.analysis.headlines import HEADLINES
 from torchscale.features.compare.analysis.machine_speed import SLOWED
 from torchscale.features.compare.analysis.pair import (
-    HEADLINES,
     CellComparison,
     CellOutcome,
     Overall,

@@ -19,25 +19,11 @@ from torchscale.features.compare.analysis.change import (
     interval_end,
     is_vague,
 )
+from torchscale.features.compare.analysis.headlines import BLIND, decides
 from torchscale.features.compare.export_schema import Disturbance
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
-
-BLIND = 0.25
-"""An unclear comparison fails where a loss of this share is possible: a gate that could miss a
-quarter of the speed holds nothing back. Launches on a shared machine differ by 2 to 3 %, which
-gives intervals of 5 to 8 % with three of them (docs/method.md)."""
-HEADLINES = (
-    Metric.THROUGHPUT,
-    Metric.STEPS,
-    Metric.BUSBW,
-    Metric.COMPUTE,
-    Metric.COPY,
-    Metric.SAVE,
-    Metric.LOAD,
-)
-"""What decides unless something else is asked for; of a cell that measures memory alone, that."""
 
 
 class CellOutcome(str, Enum):
@@ -293,10 +279,3 @@ class Pair:
             if not change.verdict.decided
         ]
         return [*missing, *dict.fromkeys(unclear)]
-
-
-def decides(cell: ResultCell, metric: Metric, metrics: Sequence[Metric]) -> bool:
-    """Whether a metric of a cell decides: one of ``metrics``, or without any its headline."""
-    if metrics:
-        return metric in metrics
-    return metric in HEADLINES or (cell.cell.kind == "memory" and metric is Metric.MEMORY)

@@ -12,8 +12,8 @@ from torchscale.analysis.stats.series import geometric_mean
 from torchscale.analysis.stats.shares import share_interval
 from torchscale.analysis.summary.conditions import over_sessions, session_facts
 from torchscale.config.choices import Metric
+from torchscale.features.compare.analysis.headlines import decides
 from torchscale.features.compare.analysis.matching import workload_key
-from torchscale.features.compare.analysis.pair import decides
 from torchscale.features.compare.peers_schema import LeftOutMachine, MachinePlace, PeersExport
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import ResultCell, ResultSet
@@ -26,7 +26,7 @@ _SOFTWARE = ("CUDA", "ROCm", "NCCL", "driver")
 
 
 @dataclass(frozen=True)
-class Machine:
+class PeerMachine:
     """A machine's results. ``name`` tells it from the others."""
 
     name: str
@@ -41,7 +41,7 @@ class Machine:
 
 
 def machine_places(
-    here: Machine, others: Sequence[Machine], metrics: Sequence[Metric]
+    here: PeerMachine, others: Sequence[PeerMachine], metrics: Sequence[Metric]
 ) -> PeersExport:
     """The place of every figure that decides.
 
@@ -71,7 +71,7 @@ def machine_places(
 
 
 def _place(
-    here: Machine, cell: ResultCell, key: MetricKey, others: Sequence[Machine]
+    here: PeerMachine, cell: ResultCell, key: MetricKey, others: Sequence[PeerMachine]
 ) -> MachinePlace:
     values = _values(cell, key)
     level, conditions = geometric_mean(values), _conditions(cell, here.results)
@@ -106,8 +106,8 @@ def _place(
 
 
 def _same_cell(
-    cell: ResultCell, key: MetricKey, others: Sequence[Machine]
-) -> Iterator[tuple[Machine, ResultCell]]:
+    cell: ResultCell, key: MetricKey, others: Sequence[PeerMachine]
+) -> Iterator[tuple[PeerMachine, ResultCell]]:
     """The same workload on each machine that measured this figure of it."""
     wanted = workload_key(cell.cell)
     for other in others:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torchscale.analysis.stats.ratios import LogRatio, mean_ratio, quotient
 from torchscale.config.choices import Metric
+from torchscale.features.compare.analysis.headlines import HEADLINES
 from torchscale.features.compare.analysis.pair import (
-    HEADLINES,
     CellComparison,
     EfficiencyScore,
     Overall,

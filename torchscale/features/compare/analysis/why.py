@@ -24,7 +24,8 @@ from torchscale.features.compare.analysis.cell_why import (
     Probe,
 )
 from torchscale.features.compare.analysis.change import MIN_LAUNCHES, MetricChange
-from torchscale.features.compare.analysis.pair import HEADLINES, CellComparison, CellOutcome, Pair
+from torchscale.features.compare.analysis.headlines import HEADLINES
+from torchscale.features.compare.analysis.pair import CellComparison, CellOutcome, Pair
 from torchscale.schema.cells.kinds import as_kind
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.run.experiment_file import Session

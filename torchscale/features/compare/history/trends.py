@@ -9,8 +9,8 @@ from torchscale.analysis.stats.change_points import NoisySeries, change_points
 from torchscale.analysis.stats.ratios import LogRatio, log_ratio
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.differences import SideDifference
+from torchscale.features.compare.analysis.headlines import HEADLINES
 from torchscale.features.compare.analysis.matching import workload_key
-from torchscale.features.compare.analysis.pair import HEADLINES
 from torchscale.features.compare.history.records import (
     HistoryContent,
     HistoryFigure,

@@ -30,12 +30,12 @@ from torchscale.features.compare.sections.ranking import (
     ranking_section,
 )
 from torchscale.features.compare.sections.why import recording_blocks, why_section
-from torchscale.features.compare.text.calibration import GATE, gate_sentences
 from torchscale.features.compare.text.comparison import (
     format_interval,
     format_ratio_change,
     format_verdict,
 )
+from torchscale.features.compare.text.gate import GATE, gate_sentences
 from torchscale.features.compare.text.result import METRIC_LABELS, measured_at
 from torchscale.features.compare.text.verdict import pair_verdict
 from torchscale.report.document import (

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from torchscale.features.compare.analysis.pair import BLIND, Pair
-from torchscale.features.compare.text.result import METRIC_LABELS
+from torchscale.features.compare.analysis.headlines import BLIND
 from torchscale.report.text.times import format_days
 from torchscale.report.values import shortened
 from torchscale.schema.run.calibration import Calibration
 from torchscale.util.units import format_percent
 from torchscale.util.words import listed, plural
-
-GATE = "Gate: "
-"""What :func:`gate_sentences` begin with."""
 
 
 def format_rate(calibration: Calibration) -> str:
@@ -23,46 +19,6 @@ def format_rate(calibration: Calibration) -> str:
     if period.isdecimal():
         return f"{alarms} in {period} runs"
     return f"{alarms} a {period} at {calibration.runs_per_day:g} runs a day"
-
-
-def gate_sentences(pair: Pair, *, calibrated: bool) -> Iterator[str]:
-    """By which thresholds a pair was judged, where its reference is calibrated.
-
-    Args:
-        pair: The pair.
-        calibrated: Whether the thresholds of the reference decide, and not ``--threshold``.
-    """
-    calibration = pair.reference.calibration
-    if calibration is None:
-        return
-    if not calibrated:
-        yield (
-            f"{GATE}--threshold {format_percent(pair.threshold)}, in place of the calibrated "
-            f"thresholds of {shortened(pair.reference.name)}."
-        )
-        return
-    changes = [change for cell in pair.cells for change in cell.changes]
-    limits = [change.limit for change in changes if change.limit is not None]
-    if not limits:
-        yield (
-            f"{GATE}--threshold {format_percent(pair.threshold)}: the calibration of "
-            f"{shortened(pair.reference.name)} has none of the cells that were compared on its device."
-        )
-        return
-    yield (
-        f"{GATE}cell thresholds of {_range(limits)} calibrated from "
-        f"{plural(calibration.runs, 'A/A run')}: {format_rate(calibration)}."
-    )
-    blind = [
-        f"{METRIC_LABELS[one.metric]} {format_percent(one.limit)}"
-        for one in pair.overall
-        if one.limit is not None and one.limit > BLIND
-    ]
-    if blind:
-        yield (
-            f"It does not see a loss of {format_percent(BLIND)}: the threshold over all cells is "
-            f"{listed(blind)}."
-        )
 
 
 def calibration_sentences(calibration: Calibration, launches: int) -> Iterator[str]:
@@ -102,10 +58,3 @@ def calibration_sentences(calibration: Calibration, launches: int) -> Iterator[s
 def _blind(calibration: Calibration) -> int:
     thresholds = [one.threshold for one in (*calibration.cells, *calibration.overall)]
     return sum(threshold > BLIND for threshold in thresholds)
-
-
-def _range(limits: Sequence[float]) -> str:
-    least, most = format_percent(min(limits)), format_percent(max(limits))
-    if least == most:
-        return least
-    return f"{least.removesuffix(' %')} to {most}"

@@ -16,15 +16,18 @@ from torchscale.cli.options import BaselinesOption
 from torchscale.cli.output import TERMINAL, note, print_json, result_console
 from torchscale.cli.parameters import option
 from torchscale.cli.parsing import members
-from torchscale.cli.sweep_output import SWEEP_TERMINAL
 from torchscale.config.choices import Metric
+from torchscale.door import Slot
 from torchscale.errors import ExitCode, UsageError
 from torchscale.features.compare.cli.compare.values import parse_rate
+from torchscale.observer import Observer
 from torchscale.util.words import listed, plural
 
 if TYPE_CHECKING:
     from torchscale.features.compare.calibration import CalibratedBaseline
 
+_TERMINALS: Slot[Observer] = Slot("terminals of sweeps")
+"""Shows the launches of a sweep."""
 _READ = "read"
 _OF_CALIBRATION = {"calibrate", "false_alarms", "runs_per_day"}
 _OF_SAVE = {"sources", "save", "replace", "baselines", "as_json", "verbose", "quiet"}
@@ -177,7 +180,7 @@ def _calibrate(
         done = run.calibrate_runs(name, sources, rules, TERMINAL)
     else:
         done = run.measure_and_calibrate(
-            name, sources, _count(keep.calibrate or ""), rules, SWEEP_TERMINAL
+            name, sources, _count(keep.calibrate or ""), rules, _TERMINALS["cli"]
         )
     if done.saved is None:
         note(

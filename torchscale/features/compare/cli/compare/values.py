@@ -7,7 +7,7 @@ from pathlib import Path
 from torchscale.cli.parsing import is_price, listed, members, number
 from torchscale.config.choices import Accept, FailOn, MatchKey
 from torchscale.errors import UsageError
-from torchscale.features.compare.rate import Rate
+from torchscale.features.compare.rate import AlarmRate
 
 _DAYS = {"day": 1.0, "week": 7.0, "month": 365 / 12, "year": 365.0}
 _MOST_A_DAY = 1e6
@@ -65,7 +65,7 @@ def sources_and_prices(arguments: list[str], costs: list[str]) -> tuple[list[str
     return paths, prices
 
 
-def parse_rate(text: str, runs_per_day: float) -> Rate:
+def parse_rate(text: str, runs_per_day: float) -> AlarmRate:
     """``1/year`` or ``2/month`` of ``runs_per_day``, or ``1/20``: one in twenty runs.
 
     Raises:
@@ -89,7 +89,7 @@ def parse_rate(text: str, runs_per_day: float) -> Rate:
             f"{_MOST_OFTEN:g}",
             hint="--runs-per-day says of how many runs",
         )
-    return Rate(text, runs_per_day, chance)
+    return AlarmRate(text, runs_per_day, chance)
 
 
 def parse_match_keys(texts: list[str] | None) -> tuple[MatchKey, ...]:

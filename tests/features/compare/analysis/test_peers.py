@@ -10,6 +10,7 @@ from tests.features.compare.analysis.test_compare import result, side
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.peers import PeerMachine, machine_places
 from torchscale.features.compare.peers_schema import MachinePlace, PeersExport
+from torchscale.schema.launch.transport import Transport, Way, WayKind
 
 (CELL, OTHER_CELL, *_) = cells()
 
@@ -90,6 +91,23 @@ def test_machines_under_other_conditions_are_left_out_by_name(
     assert len(found.others) == 1
     (left,) = found.left_out
     assert (left.name, left.condition, left.here, left.there) == ("b", condition, here, there)
+
+
+def test_names_of_adapters_do_not_tell_machines_apart_and_ways_do() -> None:
+    ways = {
+        name: Transport(ways=(Way(kind=kind, name=text, devices=(device,)),))
+        for name, kind, text, device in (
+            ("new", WayKind.IB, "NET/IB", "mlx5_0"),
+            ("alike", WayKind.IB, "NET/IB", "mlx5_7"),
+            ("other", WayKind.SOCKET, "NET/Socket", "eth0"),
+        )
+    }
+    new, *others = (
+        machine(name, [100.0], moved=moved, transport=moved.text) for name, moved in ways.items()
+    )
+    found = place(machine_places(new, others, ()))
+    assert len(found.others) == 1
+    assert [(one.name, one.condition) for one in found.left_out] == [("other", "transport")]
 
 
 def test_a_cell_that_no_other_machine_has_is_told_without_a_place() -> None:

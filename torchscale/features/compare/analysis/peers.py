@@ -14,6 +14,7 @@ from torchscale.analysis.summary.conditions import over_sessions, session_facts
 from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.headlines import decides
 from torchscale.features.compare.analysis.matching import workload_key
+from torchscale.features.compare.analysis.transports import are_other_ways
 from torchscale.features.compare.peers_schema import LeftOutMachine, MachinePlace, PeersExport
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import ResultCell, ResultSet
@@ -21,6 +22,7 @@ from torchscale.schema.state import State
 
 WIDEST = 0.5
 """A wider interval tells nothing: "between the 20th and the 80th of a hundred" is no place."""
+TRANSPORT = "transport"
 _SOFTWARE = ("CUDA", "ROCm", "NCCL", "driver")
 """Facts of a session that, beside torch, can change a figure from machine to machine."""
 
@@ -53,7 +55,10 @@ def machine_places(
     cells = [cell for cell in here.results.cells if cell.state is State.OK and cell.launches]
     conditions: dict[str, dict[str, None]] = {}
     for cell in cells:
-        for name, value in _conditions(cell, here.results).items():
+        known = _conditions(cell, here.results)
+        if cell.transport is not None:
+            known[TRANSPORT] = cell.transport
+        for name, value in known.items():
             conditions.setdefault(name, {})[value] = None
     return PeersExport(
         name=here.name,
@@ -78,6 +83,7 @@ def _place(
     levels, left_out = [], []
     for other, theirs in _same_cell(cell, key, others):
         differing = _differing(conditions, _conditions(theirs, other.results))
+        differing = differing or _other_transport(cell, theirs)
         if differing is None:
             levels.append(geometric_mean(_values(theirs, key)))
         else:
@@ -134,7 +140,6 @@ def _conditions(cell: ResultCell, results: ResultSet) -> dict[str, str]:
         "device": cell.device,
         "nodes": "" if cell.nodes is None else str(cell.nodes),
         "backend": cell.backend or "",
-        "transport": cell.transport or "",
         "torch": cell.torch,
     }
     sessions = [session_facts(session) for session in results.sessions]
@@ -145,6 +150,15 @@ def _conditions(cell: ResultCell, results: ResultSet) -> dict[str, str]:
     if results.threads_per_rank is not None and _on_cpu(results):
         known["threads per rank"] = str(results.threads_per_rank)
     return {name: value for name, value in known.items() if value}
+
+
+def _other_transport(here: ResultCell, there: ResultCell) -> tuple[str, str, str] | None:
+    """The transport with both values, where data moved another way or one machine does not say."""
+    ours, theirs = here.transport or "", there.transport or ""
+    differ = ours != theirs
+    if here.moved is not None and there.moved is not None:
+        differ = are_other_ways(here.moved, there.moved)
+    return (TRANSPORT, ours, theirs) if differ else None
 
 
 def _on_cpu(results: ResultSet) -> bool:

@@ -24,13 +24,14 @@ def _moved_otherwise(before: ResultCell | None, after: ResultCell | None) -> boo
         return False
     if before.cell.id != after.cell.id or before.device != after.device:
         return False
-    ours, theirs = before.moved, after.moved
-    if not ours.ways or not theirs.ways:
+    return are_other_ways(before.moved, after.moved)
+
+
+def are_other_ways(before: Transport, after: Transport) -> bool:
+    """Whether data moved by another way, as far as both are known; names of adapters and the like,
+    which differ from machine to machine, are none."""
+    if not before.ways or not after.ways:
         return False
-    return _differ(ours, theirs)
-
-
-def _differ(before: Transport, after: Transport) -> bool:
     # From 2.22 on NCCL's log proves that a collective asked for NVLS, before that it cannot.
     if {before.nvls, after.nvls} == {"used", "absent"}:
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shlex
 import sys
 import threading
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 FIRST_LINE_SECONDS = 1.0
 """A wait that takes longer is announced: after two seconds of silence people think that a program
 hangs."""
+_PIPE_COLUMNS = 120
+"""Width of tables where neither a terminal nor COLUMNS says one: what the logs of CI systems show
+without breaking lines. rich takes 80, which has no room for a table of cells."""
+_BESIDE_SPINNER = 11
+"""Columns of a spinner, of the time, and of the spaces between."""
 _LINE_SECONDS = 10.0
 """Seconds between two lines of one wait in a log: CI systems and people look at logs about that
 often."""
@@ -101,19 +107,29 @@ def _console(*, stderr: bool) -> Console:
         def render_str(self, text: str, **how: Any) -> Text:  # noqa: ANN401 - as rich has it
             return super().render_str(strip_control(redact_text(text, self._secrets)), **how)
 
-    return PrintableConsole(stderr=stderr, highlight=False, emoji=False)
+    # As rich looks for a terminal: `torchscale report | less` is as wide as the window.
+    is_wide = "COLUMNS" in os.environ or any(map(os.isatty, range(3)))
+    width = None if is_wide else _PIPE_COLUMNS
+    return PrintableConsole(stderr=stderr, width=width, highlight=False, emoji=False)
+
+
+def tell(text: str, style: str = "") -> None:
+    """A message, with ``--quiet`` too."""
+    from torchscale.report.formats.console_text import say  # noqa: PLC0415 - `--help` does not need it
+
+    say(message_console(), text, style)
 
 
 def note(text: str) -> None:
     """One line on the way, unless ``--quiet``."""
     if not _verbosity.quiet:
-        message_console().print(text, markup=False, soft_wrap=True)
+        tell(text)
 
 
 def detail(text: str) -> None:
     """One line that only ``--verbose`` shows."""
     if _verbosity.verbose:
-        message_console().print(text, markup=False, style="dim", soft_wrap=True)
+        tell(text, "dim")
 
 
 def print_json(text: str) -> None:
@@ -123,17 +139,26 @@ def print_json(text: str) -> None:
 
 def print_error(error: TorchscaleError) -> None:
     """``error: …`` and, where there is one, ``hint: …``; never a traceback."""
-    console = message_console()
-    console.print("[bold red]error:[/bold red] ", end="")
-    console.print(error.message, markup=False, soft_wrap=True)
+    from torchscale.report.formats.console_text import plain_text  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.util.redaction import hide_secrets  # noqa: PLC0415
+
+    _print_named("error:", plain_text(error.message, message_console()), "bold red")
     if error.hint:
-        from rich.text import Text  # noqa: PLC0415 - as above
+        # Of our own words, in which less is taken for a secret.
+        _print_named("hint:", strip_control(hide_secrets(error.hint)), "bold")
 
-        from torchscale.util.redaction import hide_secrets  # noqa: PLC0415
 
-        console.print("[bold]hint:[/bold] ", end="")
-        # As we wrote it, which a Text is that the console leaves alone.
-        console.print(Text(strip_control(hide_secrets(error.hint))), soft_wrap=True)
+def _print_named(name: str, plain: str, style: str) -> None:
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    from torchscale.report.formats.console_text import broken  # noqa: PLC0415
+
+    console = message_console()
+    for number, line in enumerate(broken(f"{name} {plain}", console)):
+        shown = Text(line)
+        if number == 0:
+            shown.stylize(style, 0, len(name))
+        console.print(shown, soft_wrap=True)
 
 
 @contextmanager
@@ -164,9 +189,18 @@ def status(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def _spinner(console: Console, text: str) -> Iterator[Callable[[str], None]]:
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    class OneLine(TextColumn):
+        """Cut where the line ends: what is drawn anew ten times a second has no room for two."""
+
+        def render(self, task: Task) -> Text:
+            shown = super().render(task)
+            shown.truncate(max(1, console.width - _BESIDE_SPINNER), overflow="ellipsis")
+            return shown
+
+    columns = (SpinnerColumn(), OneLine("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(text, total=None)
         with live_console(console):

@@ -41,7 +41,7 @@ def runs(
     if context.invoked_subcommand is not None:
         return
     from torchscale.read.runs import list_runs, runs_json  # noqa: PLC0415
-    from torchscale.report.formats.console import print_blocks  # noqa: PLC0415
+    from torchscale.report.formats.console import print_blocks, print_line  # noqa: PLC0415
     from torchscale.report.terminal.runs import runs_table  # noqa: PLC0415 - `--help` does not need it
 
     words = words_of(context)
@@ -55,7 +55,7 @@ def runs(
         print_json(runs_json(entries))
         return
     if not entries:
-        result_console().print("No run here yet. Measure one: torchscale benchmark")
+        print_line("No run here yet. Measure one: torchscale benchmark", result_console())
         return
     rows = [
         (run.name, run.measured_at, run.state, run.done, run.planned, run.headline)

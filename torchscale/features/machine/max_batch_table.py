@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from torchscale.report.formats.console import print_line
 from torchscale.schema.cells.memory import MemoryCell, MemoryResult
 from torchscale.schema.launch.record import LaunchRecord, payload
 from torchscale.schema.state import State
@@ -27,10 +28,8 @@ def print_max_batch(
         limit = ""
         if batch_size == largest:
             limit = " (nothing larger was tried)"
-        console.print(
-            f"The largest batch of {model} that fits is {batch_size}{limit}.", markup=False
-        )
+        print_line(f"The largest batch of {model} that fits is {batch_size}{limit}.", console)
     elif problem:
-        console.print(f"The search ended early: {problem}", markup=False, soft_wrap=True)
+        print_line(f"The search ended early: {problem}", console)
     else:
-        console.print(f"No batch of {model} fits.", markup=False)
+        print_line(f"No batch of {model} fits.", console)

@@ -6,6 +6,7 @@ import contextlib
 import os
 from typing import TextIO
 
+from torchscale.report.formats.console_text import words_of, wrapped
 from torchscale.util.redaction import redact_text
 from torchscale.util.text import strip_control
 
@@ -18,25 +19,30 @@ def write_line(text: str, stream: TextIO) -> None:
     drawn. So a line is written once, whole, in one call, and only now and then. Where the program
     has left a line unfinished, as progress bars do, ours begins on the next one: as many spaces as
     the terminal has columns reach the next line from everywhere but the first column, and a return
-    goes back to its beginning. The bar stays above, and its next update draws it below.
+    goes back to its beginning. The bar stays above, and its next update draws it below. A text that
+    is longer than a line is broken between words: a terminal would break it anywhere.
 
     Nothing is written from the background of a shell, where it would run into what somebody types
     and can stop all processes of the job (``stty tostop``). What fails is left out.
     """
     with contextlib.suppress(OSError, ValueError):
         if not _is_in_background(stream):
-            stream.write(f"{_to_next_line(stream)}{strip_control(redact_text(text))}\n")
+            shown, columns = strip_control(redact_text(text)), _columns(stream)
+            # In a log, and on terminals that do not wrap, an empty line may come before ours.
+            to_next_line = "\n"
+            if columns:
+                to_next_line = " " * columns + "\r"
+                shown = "\n".join(wrapped(words_of(shown), columns))
+            stream.write(f"{to_next_line}{shown}\n")
             stream.flush()
 
 
-def _to_next_line(stream: TextIO) -> str:
-    """What leads to the beginning of an empty line. In a log, and on terminals that do not wrap, an
-    empty line may come before ours."""
-    columns = 0
+def _columns(stream: TextIO) -> int:
+    """Columns of a terminal that wraps lines; 0 in a log, and of others."""
     if stream.isatty() and os.environ.get("TERM") != "dumb":
         with contextlib.suppress(OSError):
-            columns = os.get_terminal_size(stream.fileno()).columns
-    return " " * columns + "\r" if columns else "\n"
+            return os.get_terminal_size(stream.fileno()).columns
+    return 0
 
 
 def _is_in_background(stream: TextIO) -> bool:

@@ -105,9 +105,9 @@ class _Grid:
 
 
 def _fitting(table: Table, room: int) -> _Grid:
-    """Which columns stand beside each other, and how wide. Without room for whole texts, columns of
-    prose that most rows leave empty go below; without room for broken texts the other prose, the
-    last first, and then the last columns."""
+    """Which columns stand beside each other, and how wide. Without room for whole texts, columns
+    that no row fills and columns of prose that most rows leave empty go below; without room for
+    broken texts the other prose, the last first, and then the last columns."""
     natural, least = _whole_widths(table), {}
     for number, column in enumerate(table.columns):
         texts = [row[number].text for row in table.rows]
@@ -119,32 +119,57 @@ def _fitting(table: Table, room: int) -> _Grid:
             least[number] = max(least[number], min(natural[number], in_lines))
     prose = [number for number in list(least)[1:] if table.columns[number].prose]
     if _total(natural, 2) > room:
-        for number in filter(lambda number: _is_sparse(table, number), prose):
-            del least[number]
-    while _total(least, 1) > room and len(least) > 1:
+        for number in list(least)[1:]:
+            filled = _filled(table, number)
+            if not filled or (number in prose and 2 * filled < len(table.rows)):
+                del least[number]
+    while _total(least, 2) > room and len(least) > 1 and not _is_matrix(table, least, room):
         left = [number for number in prose if number in least]
         del least[(left or list(least))[-1]]
     gap = 1 + (_total(least, 2) <= room)
     titled = {number: cell_len(column.title) for number, column in enumerate(table.columns)}
-    widths = _widened(_widened(least, natural, room, gap), titled, room, gap)
+    texts = [number for number in least if not table.columns[number].numeric]
+    widths = _whole(least, natural, room, gap)
+    widths = _widened(widths, {number: natural[number] for number in texts}, room, gap)
+    widths = _whole(widths, titled, room, gap)
     return _Grid(table.columns, widths, " " * gap)
+
+
+def _whole(
+    widths: Mapping[int, int], wanted: Mapping[int, int], room: int, gap: int
+) -> dict[int, int]:
+    """As many columns as there is room for as wide as they want to be, and the others as they are:
+    numbers and headings gain nothing from a part of it."""
+    wide = dict(widths)
+    for number in sorted(wide, key=lambda number: wanted[number] - wide[number]):
+        missing = wanted[number] - wide[number]
+        if 0 < missing <= room - _total(wide, gap):
+            wide[number] += missing
+    return wide
 
 
 def _widened(
     widths: Mapping[int, int], wanted: Mapping[int, int], room: int, gap: int
 ) -> dict[int, int]:
-    """Columns as wide as they want to be, as far as there is room, the narrowest first."""
+    """Texts wider, up to what they want to be and as far as there is room, the narrowest first:
+    they are then broken into fewer lines."""
     wide = dict(widths)
     while _total(wide, gap) < room:
-        short = [number for number, width in wide.items() if width < wanted[number]]
+        short = [number for number, width in wanted.items() if wide[number] < width]
         if not short:
             break
         wide[min(short, key=lambda number: wide[number])] += 1
     return wide
 
 
-def _is_sparse(table: Table, number: int) -> bool:
-    return 2 * sum(row[number].text not in _NOTHING for row in table.rows) < len(table.rows)
+def _filled(table: Table, number: int) -> int:
+    """Rows that have a value in a column."""
+    return sum(row[number].text not in _NOTHING for row in table.rows)
+
+
+def _is_matrix(table: Table, widths: Mapping[int, int], room: int) -> bool:
+    """Numbers alone, which one space keeps apart, and with that there is room for them."""
+    return _total(widths, 1) <= room and all(table.columns[number].numeric for number in widths)
 
 
 def _total(widths: Mapping[int, int], gap: int) -> int:

@@ -16,10 +16,11 @@ from rich.text import Text
 
 from torchscale.analysis.kinds import AnySummary
 from torchscale.config.choices import DeviceKind
+from torchscale.report.formats.console_text import STYLES, sentence_lines
 from torchscale.report.kinds import report_kind
 from torchscale.report.terminal.time_left import TimeLeft
 from torchscale.report.text.profile import split_line
-from torchscale.report.values import only_if
+from torchscale.report.values import Tone, only_if
 from torchscale.schema.cells.kinds import AnyCell
 from torchscale.schema.cells.training import TrainingCell
 from torchscale.schema.launch.progress import Progress as LaunchProgress
@@ -91,10 +92,7 @@ class LaunchLines:
         counter = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
         label = launch_label(cell, self._device, record.launch, self._repeats)
         outcome = report_kind(cell.kind).outcome(summary, record)
-        self._print(
-            f"[dim]{escape(counter)}[/dim] {escape(label)} … {escape(outcome)}",
-            failed=not _is_fine(record),
-        )
+        self._print(f"{label} … {outcome}", failed=not _is_fine(record), counter=f"{counter} ")
 
     def profile_started(self, cell: TrainingCell) -> None:
         """Remember what runs, for the lines on the way."""
@@ -113,23 +111,26 @@ class LaunchLines:
         else:
             outcome = split_line(analysis)
         label = f"profile of {launch_label(cell, self._device, 0, 1)}"
-        self._print(f"{escape(label)} … {escape(outcome)}", failed=analysis is None)
+        self._print(f"{label} … {outcome}", failed=analysis is None)
 
     def print_running(self) -> None:
         """Print what runs now and the time left, if anything runs."""
         if self._running:
             left = self._time_left.text
             more = in_brackets(left)
-            self._print(
-                f"{self._done + 1}/{self._total} {escape(self._running)}: "
-                f"{escape(self._phase)}{more}"
-            )
+            self._print(f"{self._done + 1}/{self._total} {self._running}: {self._phase}{more}")
 
-    def _print(self, text: str, *, failed: bool = False) -> None:
-        """Print a text: on a terminal wrapped between words, in a log on one line."""
-        self._console.print(
-            text, style="red" if failed else "", soft_wrap=not self._console.is_terminal
-        )
+    def _print(self, text: str, *, failed: bool = False, counter: str = "") -> None:
+        """Print a text behind its counter: broken between words on a terminal, in a log on one
+        line."""
+        style = ""
+        if failed:
+            style = STYLES[Tone.BAD]
+        lines = sentence_lines(f"{counter}{text}", self._console, style, indent=len(counter))
+        for number, line in enumerate(lines):
+            if number == 0:
+                line.stylize("dim", 0, len(counter))
+            self._console.print(line, soft_wrap=True)
 
 
 def _started_by(cell: AnyCell, record: LaunchRecord) -> str:

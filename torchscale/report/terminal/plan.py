@@ -109,7 +109,7 @@ def print_plan(
             f"the {format_bytes(forecast.device_bytes)} that {what} can have.",
             STYLES[Tone.CAUTION],
         )
-    console.print(f"Results would go to {folder}.", soft_wrap=True, markup=False)
+    say(console, f"Results would go to {folder}.")
 
 
 def _counts_line(plan: Plan, progress: Sequence[CellProgress]) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from torchscale.cli.options import Several
-from torchscale.cli.output import TERMINAL, message_console, print_json, result_console, status
+from torchscale.cli.output import TERMINAL, print_json, result_console, status, tell
 from torchscale.cli.parameters import argument, option
 from torchscale.cli.parsing import listed, members, share
 from torchscale.cli.rendering import refuse_two_documents, write_rendered
@@ -91,7 +91,7 @@ def history(
         write_rendered(rendered, "history.html", Path(), html)
     code, message = run.verdict(report, fail_on_regression=fail_on_regression)
     if message:
-        message_console().print(message, markup=False, soft_wrap=True)
+        tell(message)
     raise typer.Exit(code)
 
 

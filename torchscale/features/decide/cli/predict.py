@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from torchscale.cli.options import Several
-from torchscale.cli.output import TERMINAL, message_console, print_json, result_console, status
+from torchscale.cli.output import TERMINAL, print_json, result_console, status, tell
 from torchscale.cli.parameters import argument, option
 from torchscale.cli.parsing import integers
 from torchscale.cli.rendering import chosen_formats, refuse_two_documents, write_rendered
@@ -99,7 +99,7 @@ def predict(
     for text in report.notes:
         TERMINAL.note(f"note: {text}")
     for reason in () if as_json else report.refusals[:_MAX_REFUSALS]:
-        message_console().print(f"refused: {reason}", markup=False, soft_wrap=True)
+        tell(f"refused: {reason}")
     if not as_json and len(report.refusals) > _MAX_REFUSALS:
         TERMINAL.note(f"{len(report.refusals) - _MAX_REFUSALS} more refused; --json lists all")
     raise typer.Exit(run.exit_code(report))

@@ -259,12 +259,13 @@ def validate(
 def _show_node(outcome: ValidationOutcome, *, fix_hints: bool, as_json: bool, brief: bool) -> None:
     from torchscale.features.validate.terminal import print_fixes, print_validation  # noqa: PLC0415 - `--help` does not need it
     from torchscale.features.validate.text.validation import one_line  # noqa: PLC0415
+    from torchscale.report.formats.console import print_line  # noqa: PLC0415
 
     if as_json:
         print_json(outcome.validation.model_dump_json(indent=1))
         return
     if brief:
-        result_console().print(one_line(outcome.validation), markup=False, soft_wrap=True)
+        print_line(one_line(outcome.validation), result_console())
         return
     print_validation(outcome.validation, result_console())
     if fix_hints:
@@ -288,12 +289,13 @@ def _verify(path: Path, *, as_json: bool) -> ExitCode:
 
 def _show_fleet(outcome: FleetOutcome, *, fix_hints: bool, as_json: bool, brief: bool) -> None:
     from torchscale.features.validate.fleet.tables import print_fleet, print_fleet_fixes  # noqa: PLC0415 - `--help` does not need it
+    from torchscale.report.formats.console import print_line  # noqa: PLC0415
 
     if as_json:
         print_json(outcome.validation.model_dump_json(indent=1))
         return
     if brief:
-        result_console().print(outcome.validation.verdict, markup=False, soft_wrap=True)
+        print_line(outcome.validation.verdict, result_console())
         return
     print_fleet(outcome.validation, result_console())
     if fix_hints:

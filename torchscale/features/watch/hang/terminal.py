@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from torchscale.report.document import Document
-from torchscale.report.formats.console import print_document
+from torchscale.report.formats.console import print_document, print_line
 from torchscale.report.text.autopsy import autopsy_lines
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.util.units import format_coarse_seconds
@@ -14,7 +14,7 @@ from torchscale.util.units import format_coarse_seconds
 def print_hang(verdict: Autopsy, seconds: float, console: Console) -> None:
     """Why a job makes no progress, while it hangs."""
     lasted = format_coarse_seconds(seconds)
-    console.print(f"No progress for {lasted}:", markup=False, soft_wrap=True)
+    print_line(f"No progress for {lasted}:", console)
     print_autopsy(verdict, console)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from torchscale.cli.command import words_after_dashes
 from torchscale.cli.options import Several
-from torchscale.cli.output import TERMINAL, message_console
+from torchscale.cli.output import TERMINAL, tell
 from torchscale.cli.parameters import argument, option
 from torchscale.cli.parsing import members, share
 from torchscale.cli.rendering import chosen_formats, refuse_two_documents
@@ -259,5 +259,5 @@ def compare(
         allow_transport=Accept.TRANSPORT in accepted,
     )
     for message in gated.messages:
-        message_console().print(message, markup=False, soft_wrap=True)
+        tell(message)
     raise typer.Exit(gated.exit_code)

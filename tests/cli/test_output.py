@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import time
 
 import pytest
+from rich.console import Console
 from rich.table import Table
 
 from torchscale.cli import output
+from torchscale.errors import UsageError
 from torchscale.util import redaction
 
 
@@ -98,3 +101,48 @@ def test_a_secret_that_is_noted_between_two_lines_is_not_in_the_second() -> None
         redaction.note_values(["n0ted-s3cret-value"])
         console.print("two n0ted-s3cret-value")
     assert captured.get().split("\n")[:2] == ["one n0ted-s3cret-value", "two <redacted>"]
+
+
+def terminal(columns: int) -> tuple[Console, io.StringIO]:
+    shown = io.StringIO()
+    return Console(file=shown, width=columns, force_terminal=True, color_system=None), shown
+
+
+def test_messages_are_broken_between_words_on_a_terminal_and_whole_in_a_log(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = "Failed: after against before: a loss of 25.0 % cannot be ruled out"
+    console, shown = terminal(30)
+    with output.live_console(console):
+        output.note(text)
+        output.print_error(UsageError("--model resnet1009: unknown model", hint="one of: resnet50"))
+    assert shown.getvalue().splitlines() == [
+        "Failed: after against before:",
+        "a loss of 25.0 % cannot be",
+        "ruled out",
+        "error: --model resnet1009:",
+        "unknown model",
+        "hint: one of: resnet50",
+    ]
+    output.note(text)
+    assert capsys.readouterr().err == f"{text}\n"
+
+
+def test_a_spinner_stays_on_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    console, shown = terminal(40)
+    monkeypatch.setattr(output, "message_console", lambda: console)
+    with output.status(f"Reading the runs in /{'a-long-folder/' * 9}"):
+        pass
+    drawn = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.getvalue())
+    assert "…" in drawn and "0:00:00" in drawn
+    assert all(len(line.strip("\r")) <= 40 for line in drawn.splitlines())
+
+
+def test_tables_in_a_pipe_are_as_wide_as_a_log_shows_unless_columns_says_how_wide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.isatty", lambda _: False)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert output.result_console().width == 120
+    monkeypatch.setenv("COLUMNS", "93")
+    assert output.result_console().width == 93

@@ -77,6 +77,15 @@ def test_what_stands_there_stays_and_the_line_has_a_row_of_its_own(
         assert screen(shown(master)) == [*rows, "75%|###"]
 
 
+def test_a_long_line_is_broken_between_words() -> None:
+    with terminal() as (master, stream):
+        write_line("torchscale: rank 1 arrives 10.2 ms late at the collective", stream)
+        assert screen(shown(master))[:2] == [
+            "torchscale: rank 1 arrives 10.2 ms late",
+            "at the collective",
+        ]
+
+
 def test_a_line_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the program writes meanwhile comes before it or after it."""
     written: list[bytes] = []

@@ -149,10 +149,10 @@ def test_a_table_without_room_sets_columns_below_their_row_and_intervals_below_v
     ]
     assert printed([table], 32) == [
         "All cells",
-        "model                  samples/s",
-        "resnet50                 1,234.5",
-        "            (1,200.5 to 1,260.5)",
-        "gpt2                           –",
+        "model                samples/s",
+        "resnet50               1,234.5",
+        "          (1,200.5 to 1,260.5)",
+        "gpt2                         –",
         "  why it failed: rank 1 had no",
         "    memory left",
     ]
@@ -169,6 +169,40 @@ def test_sentences_break_between_words_on_a_terminal_and_never_in_a_file() -> No
     assert printed([sentence], 20, terminal=False) == [sentence.text]
     command = Paragraph("torchscale report results/a-very-long-name --format html", code=True)
     assert printed([command], 20) == [command.text]
+
+
+def test_a_command_that_is_to_be_copied_stands_on_a_line_of_its_own() -> None:
+    said = Paragraph("Results: results/demo. Next: torchscale report results/demo --format html")
+    assert printed([said], 48) == [
+        "Results: results/demo. Next:",
+        "torchscale report results/demo --format html",
+    ]
+    quoted = Paragraph("hint: keep one with `torchscale compare RUN --save NAME` first")
+    assert printed([quoted], 40) == [
+        "hint: keep one with",
+        "`torchscale compare RUN --save NAME`",
+        "first",
+    ]
+    several = Paragraph("Method: torchscale docs method. Causes: torchscale docs diagnosis.")
+    assert max(map(len, printed([several], 40))) <= 40
+
+
+def test_a_column_without_values_goes_before_one_with_values() -> None:
+    table = Table(
+        "",
+        (Column("cell"), Column("verdict"), Column("warnings")),
+        ((TableValue("tiny-resnet"), TableValue("unclear"), TableValue("")),),
+    )
+    assert printed([table], 24) == ["cell         verdict", "tiny-resnet  unclear"]
+
+
+def test_columns_of_numbers_alone_may_stand_one_space_apart() -> None:
+    """As the pairs of many ranks; beside a text, one space does not tell columns apart."""
+    numbers = tuple(Column(str(rank), numeric=True) for rank in range(4))
+    row = (TableValue("10.25"),) * 4
+    assert printed([Table("", numbers, (row,))], 24)[-1] == "10.25 10.25 10.25 10.25"
+    mixed = (Column("node"), *numbers[1:])
+    assert printed([Table("", mixed, (row,))], 24)[-2:] == ["10.25  10.25  10.25", "  3: 10.25"]
 
 
 def test_a_short_first_screen_says_what_else_there_is() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -26,7 +25,7 @@ STYLES: Mapping[Tone, str] = MappingProxyType(
 """Of middle brightness: a contrast of at least 3.9 with a white and with a black background."""
 _BOUND = re.compile(r"(?<=\d) (?=\S{1,9}(?: |$))")
 """Between a number and a short word behind it, such as its unit."""
-_COMMAND = re.compile(r"`[^`\n]{1,100}`|(?<=: )torchscale [^\n]*\Z")
+_COMMAND = re.compile(r"`[^`\n]{1,100}`|(?<=: )torchscale (?:(?![.:] )[^\n])*\Z")
 """Copied whole: in backticks, or from a colon to the end."""
 _NO_BREAK = "\0"
 _ITEM = re.compile(r" *(?:- |\d+\. )?")
@@ -34,8 +33,8 @@ _ITEM = re.compile(r" *(?:- |\d+\. )?")
 
 
 def say(console: Console, text: str, style: str = "", indent: int = 0) -> None:
-    """Print a sentence: broken between words on a terminal, whole in a file or pipe unless COLUMNS
-    says how wide that is. Lines after its first begin with ``indent`` spaces."""
+    """Print a sentence: broken between words on a terminal, whole in a file or pipe. Lines after
+    its first begin with ``indent`` spaces."""
     for line in sentence_lines(text, console, style, indent):
         console.print(line, soft_wrap=True)
 
@@ -53,7 +52,9 @@ def sentence_lines(text: str, console: Console, style: str = "", indent: int = 0
 
 def broken(plain: str, console: Console, indent: int = 0) -> list[str]:
     """Lines of a text that has no secrets and steers no terminal, as :func:`say` prints them."""
-    if not _is_of_a_width(console):
+    # Whatever COLUMNS says: readline exports it, so that all that pytest or a shell of Python starts
+    # has it, and who reads a pipe looks for whole sentences.
+    if not console.is_terminal:
         return [plain]
     return [line for part in plain.split("\n") for line in _broken_line(part, console, indent)]
 
@@ -64,11 +65,6 @@ def _broken_line(plain: str, console: Console, indent: int) -> Iterator[str]:
     first, *others = wrapped(words_of(bound), console.width - indent, indent)
     yield first
     yield from (" " * indent + other for other in others)
-
-
-def _is_of_a_width(console: Console) -> bool:
-    """Whether it is a terminal, or a file or pipe for which a variable says how wide."""
-    return console.is_terminal or os.environ.get("COLUMNS", "").isdigit()
 
 
 def plain_text(text: str, console: Console) -> str:

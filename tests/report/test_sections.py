@@ -26,7 +26,7 @@ from torchscale.plan.expand import make_plan
 from torchscale.report.build import build_document
 from torchscale.report.charts import AnyChart, Chart
 from torchscale.report.document import Bullets, ChartGrid, Document, Headline, Paragraph, Section
-from torchscale.report.formats.charts.axes import cut_at
+from torchscale.report.formats.charts.axes import y_frame
 from torchscale.report.formats.html import render_html
 from torchscale.report.formats.markdown import render_markdown
 from torchscale.report.sections.batch_sizes import frontier_section
@@ -329,7 +329,7 @@ def test_an_interval_wider_than_its_value_is_shown_by_its_ends_and_drawn_to_the_
     document = build_document(summarize(make_run(launches, benchmark={"repeats": 2})))
     scaling = section_of(document, "scaling")
     drawn = [chart for chart in charts(scaling) if isinstance(chart, Chart)]
-    assert all(cut_at(chart) is not None for chart in drawn)
+    assert all(y_frame(chart) is not None for chart in drawn)
     (throughput,) = [chart.series[0] for chart in drawn if chart.name.startswith("throughput")]
     assert all(
         low < y < high

@@ -20,7 +20,8 @@ class ChartSeries:
     Attributes:
         name: Name for the legend.
         x, y: Points.
-        low, high: Ends of the interval at each point; empty where there is none.
+        low, high: Ends of the interval at each point, which need not hold it; infinite where nothing
+            bounds that end; both empty where there is none.
         launches: What each launch measured at each point, drawn as small dots; empty where a point
             is of one launch.
         reference: An ideal or a limit rather than a measurement.
@@ -60,6 +61,8 @@ class Chart:
         x_names: What stands at each of ``x_ticks`` instead of the number.
         markers: Whether points are marked.
         y_from_zero: Whether the y axis starts at 0.
+        y_range: Ends of the y axis where intervals go on beyond it: there they are cut, with an
+            arrow. By default the renderer chooses.
         log_x, log_y: Whether an axis is logarithmic.
         lines: Whether points are joined; lines of reference always are.
         byte_sizes: Whether x are bytes, to be written as KiB and MiB.
@@ -81,6 +84,7 @@ class Chart:
     byte_sizes: bool = False
     prominent: bool = False
     x_names: tuple[str, ...] = ()
+    y_range: tuple[float, float] | None = None
 
     @property
     def x_range(self) -> tuple[float, float]:

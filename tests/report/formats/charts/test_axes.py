@@ -11,13 +11,14 @@ import pytest
 
 from torchscale.report.charts import BarLayer, Chart, ChartSeries, StackedChart
 from torchscale.report.formats.charts.axes import (
+    CutEnd,
     byte_ticks,
-    cut_at,
-    cut_points,
+    cut_ends,
     is_small,
     legend_corner,
     side_by_side,
     x_ticks,
+    y_frame,
 )
 from torchscale.report.formats.charts.chart_plotly import chart_figure
 from torchscale.report.formats.charts.chart_svg import chart_svg, draw_chart
@@ -70,10 +71,12 @@ def with_whisker(high: float, **changes: object) -> Chart:
 
 
 def test_a_whisker_far_above_the_points_is_cut_and_a_narrow_one_is_not() -> None:
-    assert cut_at(with_whisker(149.0)) is None
-    assert cut_at(with_whisker(218.0)) == 150.0
-    assert cut_points(with_whisker(218.0).series[0], 150.0) == [(2.0, 26.0, 218.0)]
-    assert cut_at(with_whisker(218.0, y_from_zero=False)) is None, (
+    assert y_frame(with_whisker(149.0)) is None
+    assert y_frame(with_whisker(218.0)) == (0.0, 150.0)
+    assert cut_ends(with_whisker(218.0).series[0], (0.0, 150.0)) == [
+        CutEnd(2.0, 150.0, (26.0, 218.0), upwards=True)
+    ]
+    assert y_frame(with_whisker(218.0, y_from_zero=False)) is None, (
         "such an axis begins where its whiskers do"
     )
 
@@ -107,7 +110,7 @@ def test_both_renderers_draw_a_cut_whisker_to_the_frame_with_an_arrow(high: floa
     assert figure["layout"]["yaxis"]["range"] == [0, 150.0]
     assert line["error_y"]["array"][1] + 76 > 150, "to the frame"
     assert line["error_y"]["arrayminus"][1] == 50.0, "its other end, where it is"
-    assert (arrow["x"], arrow["y"], arrow["marker"]["symbol"]) == ([2.0], [150.0], "triangle-up")
+    assert (arrow["x"], arrow["y"], arrow["marker"]["symbol"]) == ([2.0], [150.0], ["triangle-up"])
     svg = chart_svg(with_whisker(high), "a")
     frame = re.search(r'<rect x="([\d.]+)" y="([\d.]+)"', svg[svg.index("<clipPath") :])
     assert frame is not None
@@ -115,6 +118,32 @@ def test_both_renderers_draw_a_cut_whisker_to_the_frame_with_an_arrow(high: floa
     assert [float(x) > float(frame[1]) for x, y in markers if y == frame[2] and x != frame[1]] == [
         True
     ], "one arrow at the frame"
+
+
+def test_both_renderers_cut_a_whisker_at_both_ends_of_a_range_and_tell_where_it_ends() -> None:
+    """An interval need not hold its point either: quiet launches may lie all above their mean."""
+    series = ChartSeries("a", (1.0, 2.0), (-43.0, 5.0), (-78.0, 7.0), (49.0, 12.0))
+    ranged = chart(series=(series,), y_from_zero=False, y_range=(-60.0, 20.0))
+    figure: Any = chart_figure(ranged)
+    line, arrows = figure["data"]
+    assert figure["layout"]["yaxis"]["range"] == [-60.0, 20.0]
+    assert -43.0 - line["error_y"]["arrayminus"][0] < -60.0
+    assert -43.0 + line["error_y"]["array"][0] > 20.0
+    assert line["error_y"]["arrayminus"][1] == -2.0, "above its point"
+    assert line["customdata"][0] == "-43 (-78 to 49)"
+    assert (arrows["x"], arrows["y"]) == ([1.0, 1.0], [-60.0, 20.0])
+    assert arrows["marker"]["symbol"] == ["triangle-down", "triangle-up"]
+    assert arrows["customdata"] == ["-78 to 49"] * 2
+    svg = chart_svg(ranged, "a")
+    frame = re.search(
+        r'<rect x="([\d.]+)" y="([\d.]+)" width="[\d.]+" height="([\d.]+)"',
+        svg[svg.index("<clipPath") :],
+    )
+    assert frame is not None
+    left, top, height = map(float, frame.groups())
+    markers = re.findall(r'<use xlink:href="[^"]+" x="([\d.]+)" y="([\d.]+)"', svg)
+    at_frame = [round(float(y) - top) for x, y in markers if float(x) > left + 1 and y != str(left)]
+    assert {0, round(height)} <= set(at_frame), "an arrow at the top and one at the bottom"
 
 
 def test_lines_of_reference_decide_on_the_legend_only_where_measured_ones_do_not() -> None:

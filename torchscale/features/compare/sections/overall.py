@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from torchscale.config.choices import Metric
@@ -33,20 +34,17 @@ _MAX_POINTS = 60
 _MAX_TICKS = 10
 """Labels of the x axis that fit side by side."""
 _VAGUE = 4.0
-"""Intervals whose ends are further apart than this factor are cut: drawn in full they would
-compress all others."""
-_DRAWN_OF_VAGUE = 1.5
-"""Factor to either side that is drawn of such an interval: longer than most others."""
+"""Intervals whose ends are further apart than this factor do not decide how high the chart is: it
+would compress all others."""
+_SHOWN_OF_VAGUE = 1.5
+"""Factor to either side of a change that is shown of such an interval: longer than most others."""
+_MARGIN = 0.05
+"""Of the height, above and below what is drawn."""
 _NAME = 40
 """Characters of a cell's name under the chart; more would take the height of the chart."""
-_GROUPS = (
-    "95 % interval",
-    "unclear",
-    "interval cut: too wide to draw",
-    "no interval: too few launches",
-)
-"""Groups of points, from the most to the least certain; each has its own marker, and the last two
-are crosses."""
+_GROUPS = ("95 % interval", "unclear", "no interval: too few launches, or nothing bounds it")
+"""Groups of points, from the most to the least certain; each has its own marker, and the last is
+crosses."""
 
 
 def overall_section(
@@ -146,6 +144,7 @@ def change_charts(
                 prominent=True,
                 x_names=tuple(_short_label(cell, change) for _, (cell, change) in ticks),
                 y_from_zero=False,
+                y_range=_cut_range([change for _, change in changes], threshold),
                 lines=False,
             )
         )
@@ -153,9 +152,9 @@ def change_charts(
 
 
 def _points(group: str, changes: Sequence[tuple[float, MetricChange]]) -> ChartSeries:
-    """Points of one group; the uncertain ones are crosses."""
+    """Points of one group; those without an interval are crosses."""
     drawn = [
-        (place, change, _drawn_interval(change))
+        (place, change, _interval(change) or (change.ratio.value,) * 2)
         for place, change in changes
         if _group(change) == group
     ]
@@ -165,7 +164,7 @@ def _points(group: str, changes: Sequence[tuple[float, MetricChange]]) -> ChartS
         tuple((change.ratio.value - 1) * 100 for _, change, _ in drawn),
         tuple((low - 1) * 100 for _, _, (low, _) in drawn),
         tuple((high - 1) * 100 for _, _, (_, high) in drawn),
-        marks=group in _GROUPS[2:],
+        marks=group == _GROUPS[-1],
     )
 
 
@@ -183,23 +182,40 @@ def _limits(threshold: float, last: float) -> list[ChartSeries]:
 
 
 def _group(change: MetricChange) -> str:
-    interval = change.ratio.interval
-    if interval is None or change.reason is Reason.FEW_LAUNCHES:
-        return _GROUPS[3]
-    if interval[1] > _VAGUE * interval[0]:
+    if _interval(change) is None:
         return _GROUPS[2]
     if change.verdict.decided:
         return _GROUPS[0]
     return _GROUPS[1]
 
 
-def _drawn_interval(change: MetricChange) -> tuple[float, float]:
-    value, group = change.ratio.value, _group(change)
-    if change.ratio.interval is None or group == _GROUPS[3]:
-        return value, value
-    if group == _GROUPS[2]:
-        return (value / _DRAWN_OF_VAGUE, value * _DRAWN_OF_VAGUE)
-    return change.ratio.interval
+def _interval(change: MetricChange) -> tuple[float, float] | None:
+    """The ratios that the table has: the interval, or between which it lies without what disturbed a
+    side; ``None`` where there are none."""
+    if change.reason is Reason.FEW_LAUNCHES:
+        return None
+    low, high = (None if end is None else end.interval for end in (change.low, change.high))
+    if low is None and high is None:
+        return None
+    return (0.0 if low is None else low[0], math.inf if high is None else high[1])
+
+
+def _cut_range(changes: Sequence[MetricChange], threshold: float) -> tuple[float, float] | None:
+    """Ends of the y axis, in percent, where it has no room for the widest intervals; ``None`` where
+    it has room for all."""
+    known = [found for change in changes if (found := _interval(change)) is not None]
+    shown = [1 - threshold, 1 + threshold, *(change.ratio.value for change in changes)]
+    for change in changes:
+        low, high = _interval(change) or (change.ratio.value,) * 2
+        if high > _VAGUE * low:
+            low = max(low, change.ratio.value / _SHOWN_OF_VAGUE)
+            high = min(high, change.ratio.value * _SHOWN_OF_VAGUE)
+        shown += [low, high]
+    low, high = min(shown), max(shown)
+    if all(low <= ends[0] and ends[1] <= high for ends in known):
+        return None
+    margin = _MARGIN * (high - low)
+    return (low - margin - 1) * 100, (high + margin - 1) * 100
 
 
 def _short_label(cell: CellComparison, change: MetricChange) -> str:

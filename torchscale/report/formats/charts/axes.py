@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from torchscale.report.charts import Chart, ChartSeries, log_ticks
 from torchscale.util.units import format_bytes
@@ -24,8 +24,9 @@ _CORNERS = (("top", "left"), ("bottom", "right"), ("top", "right"), ("bottom", "
 _ROOM_FOR_WHISKERS = 1.5
 """Height of an axis over its highest point. An interval that needs more says that the value is
 nearly unknown; drawn whole it would press all points into the lower half."""
-_BEYOND = 1.1
-"""Where a whisker that the frame cuts is drawn to, so that its cap is not seen."""
+_BEYOND = 0.1
+"""How far beyond the frame a whisker that it cuts is drawn, as a share of the axis, so that its cap
+is not seen."""
 _FEWEST_APART = 2
 _APART, _MOST_APART = 0.012, 0.4
 """Distance of whiskers side by side: a share of the axis (6 pixels on a screen), and together at
@@ -57,23 +58,27 @@ def x_ticks(chart: Chart) -> tuple[tuple[float, ...], tuple[str, ...]]:
     return ticks, tuple(f"{tick:,.12g}" for tick in ticks)
 
 
-def cut_at(chart: Chart) -> float | None:
-    """Upper end of an axis from 0 at which the whisker of an interval is cut, with an arrow;
-    ``None`` where all fit."""
+def y_frame(chart: Chart) -> tuple[float, float] | None:
+    """Ends of a y axis at which the whiskers of intervals are cut, with an arrow; ``None`` where all
+    fit."""
+    if chart.y_range is not None:
+        return chart.y_range
     values = [value for series in chart.series for value in (*series.y, *series.launch_points[1])]
     if not values or chart.log_y or not chart.y_from_zero:
         return None
     limit = _ROOM_FOR_WHISKERS * max(values)
     if any(high > limit for series in chart.series for high in series.high):
-        return limit
+        return 0.0, limit
     return None
 
 
-def ends_within(ends: Sequence[float], limit: float | None) -> list[float]:
-    """Upper ends of intervals; those of cut whiskers, not far beyond ``limit``."""
-    if limit is None:
+def ends_within(ends: Sequence[float], frame: tuple[float, float] | None) -> list[float]:
+    """Ends of intervals; those of cut whiskers, not far beyond the frame."""
+    if frame is None:
         return list(ends)
-    return [min(end, _BEYOND * limit) for end in ends]
+    low, high = frame
+    beyond = _BEYOND * (high - low)
+    return [min(max(end, low - beyond), high + beyond) for end in ends]
 
 
 def side_by_side(chart: Chart) -> Chart:
@@ -100,10 +105,27 @@ def side_by_side(chart: Chart) -> Chart:
     return replace(chart, series=tuple(series))
 
 
-def cut_points(series: ChartSeries, limit: float) -> list[tuple[float, float, float]]:
-    """x, and low and high end, of a line's intervals that go on above ``limit``."""
-    ends = zip(series.x, series.low, series.high, strict=False)
-    return [(x, low, high) for x, low, high in ends if high > limit]
+@dataclass(frozen=True)
+class CutEnd:
+    """Where an interval goes on beyond the frame: ``y`` is an end of the axis."""
+
+    x: float
+    y: float
+    interval: tuple[float, float]
+    upwards: bool
+
+
+def cut_ends(series: ChartSeries, frame: tuple[float, float]) -> list[CutEnd]:
+    """Where the intervals of a line leave the frame, upwards or downwards."""
+    bottom, top = frame
+    found = []
+    for x, *ends in zip(series.x, series.low, series.high, strict=False):
+        low, high = ends
+        if low < bottom:
+            found.append(CutEnd(x, bottom, (low, high), upwards=False))
+        if high > top:
+            found.append(CutEnd(x, top, (low, high), upwards=True))
+    return found
 
 
 def byte_ticks(values: Iterable[float]) -> tuple[float, ...]:
@@ -129,7 +151,7 @@ def legend_corner(chart: Chart) -> tuple[str, str]:
     left, bottom = min(xs), min(ys)
     if chart.y_from_zero and not chart.log_y:
         bottom = min(0.0, *ys)
-    top = cut_at(chart) or max(ys)
+    bottom, top = y_frame(chart) or (bottom, max(ys))
     width, height = max(xs) - left or 1.0, top - bottom or 1.0
 
     def room(corner: tuple[str, str], found: Sequence[tuple[float, float]]) -> float:
@@ -162,9 +184,12 @@ def _along(series: ChartSeries, chart: Chart) -> list[tuple[float, float]]:
     ]
     if len(points) > _MAX_PLACES:
         return points
-    limit = cut_at(chart) or math.inf
+    bottom, top = y_frame(chart) or (-math.inf, math.inf)
     ends = [
-        (_scaled(x, log=chart.log_x or chart.byte_sizes), _scaled(min(end, limit), log=chart.log_y))
+        (
+            _scaled(x, log=chart.log_x or chart.byte_sizes),
+            _scaled(min(max(end, bottom), top), log=chart.log_y),
+        )
         for x, low, high in zip(series.x, series.low, series.high, strict=False)
         for end in (low, high)
     ]

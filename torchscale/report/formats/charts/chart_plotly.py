@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchscale.report.charts import AnyChart, Chart, ChartSeries, StackedChart, TimelineChart
-from torchscale.report.formats.charts.axes import cut_at, cut_points, ends_within, side_by_side
+from torchscale.report.formats.charts.axes import cut_ends, ends_within, side_by_side, y_frame
 from torchscale.report.formats.charts.palette import (
     COLOURS,
     PLOTLY_MARKERS,
@@ -35,14 +35,14 @@ def chart_figure(chart: AnyChart) -> Figure:
 
 def _traces(chart: Chart) -> list[Figure]:
     traces = []
-    measured, limit = 0, cut_at(chart)
+    measured, frame = 0, y_frame(chart)
     for series in side_by_side(chart).series:
         style = style_index(max(0, measured - series.reference))
         traces.append(_trace(series, chart, style))
         if series.launches:
             traces.append(_launches(series, style))
-        if limit is not None and cut_points(series, limit):
-            traces.append(_arrows(series, style, limit))
+        if frame is not None and cut_ends(series, frame):
+            traces.append(_arrows(series, style, frame))
         measured += not series.reference
     return traces
 
@@ -80,14 +80,14 @@ def _trace(series: ChartSeries, chart: Chart, style: int) -> Figure:
             _with_ends(*point) for point in zip(series.y, series.low, series.high, strict=True)
         ]
         trace["hovertemplate"] = f"%{{customdata}}<extra>{escaped(series.name)}</extra>"
-        limit = cut_at(chart)
-        drawn = ends_within(series.high, limit)
+        frame = y_frame(chart)
+        lows, highs = (ends_within(ends, frame) for ends in (series.low, series.high))
         trace["error_y"] = {
             "type": "data",
             "symmetric": False,
             "thickness": 1.5,
-            "array": [high - y for high, y in zip(drawn, series.y, strict=True)],
-            "arrayminus": [y - low for low, y in zip(series.low, series.y, strict=True)],
+            "array": [high - y for high, y in zip(highs, series.y, strict=True)],
+            "arrayminus": [y - low for low, y in zip(lows, series.y, strict=True)],
         }
     return trace
 
@@ -99,17 +99,18 @@ def _with_ends(value: float, low: float, high: float) -> str:
     return f"{value:,.4g}"
 
 
-def _arrows(series: ChartSeries, style: int, limit: float) -> Figure:
+def _arrows(series: ChartSeries, style: int, frame: tuple[float, float]) -> Figure:
     """Arrows at the frame where an interval goes on beyond it."""
-    cut = cut_points(series, limit)
+    cut = cut_ends(series, frame)
+    symbols = ["triangle-up" if end.upwards else "triangle-down" for end in cut]
     return {
         "type": "scatter",
         "name": escaped(f"{series.name}, intervals beyond the axis"),
-        "x": [x for x, _, _ in cut],
-        "y": [limit for _ in cut],
-        "customdata": [f"{low:,.4g} to {high:,.4g}" for _, low, high in cut],
+        "x": [end.x for end in cut],
+        "y": [end.y for end in cut],
+        "customdata": ["{:,.4g} to {:,.4g}".format(*end.interval) for end in cut],
         "mode": "markers",
-        "marker": {"color": COLOURS[style], "size": 10, "symbol": "triangle-up"},
+        "marker": {"color": COLOURS[style], "size": 10, "symbol": symbols},
         "cliponaxis": False,
         "showlegend": False,
         "hovertemplate": "interval: %{customdata}<extra></extra>",

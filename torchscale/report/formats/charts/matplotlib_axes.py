@@ -14,12 +14,12 @@ from torchscale.report.charts import (
     log_ticks,
 )
 from torchscale.report.formats.charts.axes import (
-    cut_at,
-    cut_points,
+    cut_ends,
     ends_within,
     legend_corner,
     side_by_side,
     x_ticks,
+    y_frame,
 )
 from torchscale.report.formats.charts.palette import (
     COLOURS,
@@ -170,13 +170,16 @@ def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not 
         axes.set_xticks(places, texts)
         if chart.x_names:
             axes.set_xticks(places, texts, rotation=30, ha="right", fontsize=6)
+    frame = y_frame(chart)
     if chart.log_y:
         ticks = log_ticks(y for series in chart.series for y in series.y)
         _make_log(axes.set_yscale, axes.set_yticks, ticks, [f"{tick:,.12g}" for tick in ticks])
+    elif frame is not None:
+        axes.set_ylim(*frame)
     elif chart.y_from_zero:
         # The default margin is a share of the values' range: marks of values that are nearly equal
         # would be cut off.
-        axes.set_ylim(0, cut_at(chart) or max(axes.get_ylim()[1], _TOP * axes.dataLim.y1))
+        axes.set_ylim(0, max(axes.get_ylim()[1], _TOP * axes.dataLim.y1))
     if not chart.log_y:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     if chart.x_names:
@@ -226,7 +229,7 @@ def _draw_series(axes: Any, series: ChartSeries, chart: Chart, style: int) -> No
             x, y, color=COLOURS[style], marker=".", markersize=3, linewidth=0, alpha=0.5, label="_"
         )
     if series.high:
-        _draw_whiskers(axes, series, cut_at(chart), COLOURS[style])
+        _draw_whiskers(axes, series, y_frame(chart), COLOURS[style])
     marker, size, width = None, 4, 0.0
     if series.marks:
         marker, size = "x", 5
@@ -245,25 +248,24 @@ def _draw_series(axes: Any, series: ChartSeries, chart: Chart, style: int) -> No
     )
 
 
-def _draw_whiskers(axes: Any, series: ChartSeries, limit: float | None, colour: str) -> None:  # noqa: ANN401
-    """Intervals; those that go on above ``limit`` end in an arrow at the frame."""
-    drawn = ends_within(series.high, limit)
-    errors = [
-        [y - low for low, y in zip(series.low, series.y, strict=True)],
-        [high - y for high, y in zip(drawn, series.y, strict=True)],
-    ]
-    axes.errorbar(
-        series.x, series.y, yerr=errors, fmt="none", color=colour, capsize=2, linewidth=0.8
-    )
-    if limit is None:
-        return
-    cut = [x for x, _, _ in cut_points(series, limit)]
-    if cut:
+def _draw_whiskers(
+    axes: Any,  # noqa: ANN401 - see _draw
+    series: ChartSeries,
+    frame: tuple[float, float] | None,
+    colour: str,
+) -> None:
+    """Intervals; those that go on beyond the frame end in an arrow there."""
+    lows, highs = (ends_within(ends, frame) for ends in (series.low, series.high))
+    # From the lower end: an interval need not hold its point.
+    lengths = [high - low for low, high in zip(lows, highs, strict=True)]
+    errors = [[0.0] * len(lengths), lengths]
+    axes.errorbar(series.x, lows, yerr=errors, fmt="none", color=colour, capsize=2, linewidth=0.8)
+    for end in cut_ends(series, frame) if frame is not None else ():
         axes.plot(
-            cut,
-            [limit] * len(cut),
+            [end.x],
+            [end.y],
             color=colour,
-            marker="^",
+            marker="^" if end.upwards else "v",
             markersize=4,
             linewidth=0,
             clip_on=False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchscale.report.charts import AnyChart, Chart, StackedChart, TimelineChart, log_ticks
-from torchscale.report.formats.charts.axes import cut_at, is_small, legend_corner, x_ticks
+from torchscale.report.formats.charts.axes import is_small, legend_corner, x_ticks, y_frame
 
 Figure = dict[str, object]
 """A trace, a layout or a whole figure, as plotly takes it."""
@@ -89,6 +89,7 @@ def chart_layout(chart: Chart) -> Figure:
             "range": chart.x_range,
             **marks,
         }
+    frame = y_frame(chart)
     if chart.log_y:
         ticks = log_ticks(y for s in chart.series for y in s.y)
         texts = tuple(f"{tick:,.12g}" for tick in ticks)
@@ -98,12 +99,10 @@ def chart_layout(chart: Chart) -> Figure:
             "tickvals": ticks,
             "ticktext": texts,
         }
+    elif frame is not None:
+        layout["yaxis"] = {"title": {"text": escaped(chart.y_label)}, "range": list(frame)}
     elif chart.y_from_zero:
-        limit = cut_at(chart)
-        end: Figure = {"rangemode": "tozero"}
-        if limit is not None:
-            end = {"range": [0, limit]}
-        layout["yaxis"] = {"title": {"text": escaped(chart.y_label)}, **end}
+        layout["yaxis"] = {"title": {"text": escaped(chart.y_label)}, "rangemode": "tozero"}
     layout["legend"] = LEGEND_ABOVE
     if not chart.x_names:
         layout["legend"] = _legend(chart)

@@ -32,6 +32,15 @@ def shortened(text: str, limit: int = MAX_TEXT) -> str:
     return strip_control(cut)
 
 
+def shortened_in_middle(text: str, limit: int) -> str:
+    """``text`` with an ellipsis for its middle where it is longer than ``limit``: names often begin
+    alike, and paths end in what tells them apart."""
+    if len(text) <= limit:
+        return text
+    end = max(0, limit - 1) // 2
+    return f"{text[: max(0, limit - 1 - end)]}…{text[len(text) - end :]}"
+
+
 class TableValue(NamedTuple):
     """A table's entry: text for people, ``sort`` for ordering (numbers before text)."""
 

@@ -42,7 +42,7 @@ _MARGIN = 0.05
 """Of the height, above and below what is drawn."""
 _NAME = 40
 """Characters of a cell's name under the chart; more would take the height of the chart."""
-_GROUPS = ("95 % interval", "unclear", "no interval: too few launches, or nothing bounds it")
+_GROUPS = ("95 % interval", "unclear", "no interval: few launches, or unknown")
 """Groups of points, from the most to the least certain; each has its own marker, and the last is
 crosses."""
 

@@ -20,6 +20,8 @@ from torchscale.report.formats.charts.plotly_layout import (
     chart_layout,
     escaped,
     figure_height,
+    legend_name,
+    rows_axis,
 )
 from torchscale.util.units import format_bytes
 
@@ -50,7 +52,7 @@ def _traces(chart: Chart) -> list[Figure]:
 def _trace(series: ChartSeries, chart: Chart, style: int) -> Figure:
     trace: Figure = {
         "type": "scatter",
-        "name": escaped(series.name),
+        "name": legend_name(series.name),
         "x": series.x,
         "y": series.y,
         "hovertemplate": f"%{{y:,.4~g}} at %{{x:,.4~g}}<extra>{escaped(series.name)}</extra>",
@@ -155,7 +157,7 @@ def _stacked(chart: StackedChart) -> Figure:
         trace: Figure = {
             "type": "bar",
             "orientation": orientation,
-            "name": escaped(part.name),
+            "name": legend_name(part.name),
             across: part.values,
             along: names,
             "marker": {"color": colour},
@@ -172,7 +174,7 @@ def _stacked(chart: StackedChart) -> Figure:
     layout["legend"] = LEGEND_BESIDE
     if chart.horizontal:
         layout["legend"] = LEGEND_ABOVE
-        layout["yaxis"] = {"type": "category", "autorange": "reversed", "automargin": True}
+        layout["yaxis"] = rows_axis(chart.bars, autorange="reversed")
     else:
         layout["xaxis"] = {"title": axis_title(chart.x_label), "type": "category"}
     layout["height"] = figure_height(chart)
@@ -186,8 +188,8 @@ def _timeline(chart: TimelineChart) -> Figure:
             {
                 "type": "bar",
                 "orientation": "h",
-                "name": escaped(kind),
-                "y": [chart.rows[stretch.row] for stretch in stretches],
+                "name": legend_name(kind),
+                "y": [escaped(chart.rows[stretch.row]) for stretch in stretches],
                 "base": [stretch.start for stretch in stretches],
                 "x": [stretch.end - stretch.start for stretch in stretches],
                 "marker": {
@@ -200,12 +202,12 @@ def _timeline(chart: TimelineChart) -> Figure:
     layout = base_layout(chart.title, chart.x_label, "")
     layout["barmode"] = "overlay"
     layout["dragmode"] = "zoom"
-    layout["yaxis"] = {
-        "type": "category",
-        "categoryarray": list(reversed(chart.rows)),
-        "categoryorder": "array",
-        "fixedrange": True,  # a drag zooms into time alone
-    }
+    layout["yaxis"] = rows_axis(
+        chart.rows,
+        categoryarray=[escaped(row) for row in reversed(chart.rows)],
+        categoryorder="array",
+        fixedrange=True,  # a drag zooms into time alone
+    )
     layout["legend"] = LEGEND_ABOVE
     layout["height"] = figure_height(chart)
     return {"data": traces, "layout": layout}

@@ -21,6 +21,12 @@ from torchscale.report.formats.charts.axes import (
     x_ticks,
     y_frame,
 )
+from torchscale.report.formats.charts.matplotlib_legend import (
+    legend_above,
+    legend_beside,
+    legend_inside,
+    shown_names,
+)
 from torchscale.report.formats.charts.palette import (
     COLOURS,
     MATPLOTLIB_MARKERS,
@@ -35,8 +41,6 @@ INCHES = {"small": 2.32, "normal": 3.54, "wide": 7.24}
 print."""
 _TOP = 1.05
 """Upper end of an axis from 0, of the largest value."""
-_COLUMNS, _WIDE_COLUMNS = 3, 6
-"""Entries of a legend in a row above half a page's chart, and above one of its whole width."""
 BAR = 0.7
 """Height of a bar of a timeline, of the distance between two."""
 _TITLE_CHARACTERS = 80
@@ -76,18 +80,12 @@ def _draw_stacked(axes: Any, chart: StackedChart) -> None:  # noqa: ANN401 - see
         named.add(part.name)
         for place, side in enumerate(sides):
             side[place] += part.values[place]
-    if chart.horizontal:
-        axes.set_yticks(list(places), chart.bars)
-        axes.invert_yaxis()
-    else:
-        axes.set_xticks(list(places), chart.bars)
     _label(axes, chart.title, chart.x_label, chart.y_label)
     if chart.horizontal:
-        _legend_above(axes)
+        _name_rows(axes, chart.bars)
     else:
-        axes.legend(
-            frameon=False, fontsize=6, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderpad=0
-        )
+        axes.set_xticks(list(places), chart.bars)
+        legend_beside(axes)
 
 
 def _side(value: float, above: list[float], below: list[float]) -> list[float]:
@@ -116,36 +114,20 @@ def _draw_timeline(axes: Any, chart: TimelineChart) -> None:  # noqa: ANN401 - s
         bars = Path(corners, steps)  # one path: an element a bar would make pages of megabytes
         axes.add_patch(PathPatch(bars, facecolor=colour, edgecolor="none", label=kind))
     axes.autoscale_view()
-    axes.set_yticks(list(range(len(chart.rows))), chart.rows)
-    axes.invert_yaxis()
     _label(axes, chart.title, chart.x_label, "")
-    _legend_above(axes)
+    _name_rows(axes, chart.rows)
+
+
+def _name_rows(axes: Any, names: tuple[str, ...]) -> None:  # noqa: ANN401 - see _draw
+    """Names left of rows that begin at the top, and the legend above."""
+    shown = shown_names(axes, names)
+    axes.set_yticks(list(range(len(shown))), shown)
+    axes.invert_yaxis()
+    legend_above(axes, shown)
 
 
 def _rectangle(left: float, right: float, low: float, high: float) -> list[tuple[float, float]]:
     return [(left, low), (right, low), (right, high), (left, high), (left, low)]
-
-
-def _legend_above(axes: Any) -> None:  # noqa: ANN401 - see _draw
-    """Place the legend between title and bars, which leave no corner free."""
-    handles, names = axes.get_legend_handles_labels()
-    room = _WIDE_COLUMNS if axes.figure.get_figwidth() >= INCHES["wide"] else _COLUMNS
-    columns = min(len(names), room)
-    lines = -(-len(names) // columns)
-    by_rows = [place for column in range(columns) for place in range(column, len(names), columns)]
-    axes.legend(
-        [handles[place] for place in by_rows],
-        [names[place] for place in by_rows],
-        frameon=False,
-        fontsize=6,
-        ncols=columns,
-        loc="lower left",
-        borderpad=0,
-        bbox_to_anchor=(0, 1.0),
-        columnspacing=1.2,
-        handlelength=1.2,
-    )
-    axes.set_title(axes.get_title(loc="left"), fontsize=7.5, loc="left", pad=6 + 11 * lines)
 
 
 def _label(axes: Any, title: str, x_label: str, y_label: str) -> None:  # noqa: ANN401 - see _draw
@@ -183,28 +165,9 @@ def _draw(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib is not 
     if not chart.log_y:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     if chart.x_names:
-        _legend_above(axes)
+        legend_above(axes)
     elif len(chart.series) > 1:
-        row, column = legend_corner(chart)
-        place = {"top": "upper", "bottom": "lower"}[row]
-        handles, names = _references_last(axes)
-        axes.legend(
-            handles,
-            names,
-            fontsize=6,
-            loc=f"{place} {column}",
-            facecolor="#ffffff",
-            framealpha=0.8,
-            edgecolor="none",
-            borderpad=0.2,
-        )
-
-
-def _references_last(axes: Any) -> tuple[list[Any], list[str]]:  # noqa: ANN401 - see _draw
-    """Entries of the legend: what was measured, then the dashed lines."""
-    entries = zip(*axes.get_legend_handles_labels(), strict=True)
-    ordered = sorted(entries, key=lambda entry: entry[0].get_linestyle() == "--")
-    return [handle for handle, _ in ordered], [name for _, name in ordered]
+        legend_inside(axes, *legend_corner(chart))
 
 
 def _make_log(set_scale: Any, set_ticks: Any, ticks: Sequence[float], texts: Sequence[str]) -> None:  # noqa: ANN401

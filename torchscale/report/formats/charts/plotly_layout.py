@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torchscale.report.charts import AnyChart, Chart, StackedChart, TimelineChart, log_ticks
 from torchscale.report.formats.charts.axes import is_small, legend_corner, x_ticks, y_frame
+from torchscale.report.values import shortened_in_middle
 
+_NAME = 40
+"""Characters of a name in a legend or beside the axes: with more no room is left for the data."""
 Figure = dict[str, object]
 """A trace, a layout or a whole figure, as plotly takes it."""
 
@@ -109,6 +114,18 @@ def chart_layout(chart: Chart) -> Figure:
     layout["showlegend"] = len(chart.series) > 1
     layout["height"] = figure_height(chart)
     return layout
+
+
+def legend_name(name: str) -> str:
+    """A name as there is room for it in a legend; what is pointed at has it whole."""
+    return escaped(shortened_in_middle(name, _NAME))
+
+
+def rows_axis(names: Sequence[str], **more: object) -> Figure:
+    """A y axis of rows, with names as there is room for them."""
+    whole = [escaped(name) for name in names]
+    texts = [legend_name(name) for name in names]
+    return {"type": "category", "tickvals": whole, "ticktext": texts, "automargin": True, **more}
 
 
 def escaped(text: str) -> str:

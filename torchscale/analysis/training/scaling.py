@@ -44,7 +44,7 @@ class Efficiency:
         is unknown or contains one of these limits."""
         if self.interval is None:
             return None
-        return sole({_grade(end) for end in self.interval})
+        return sole({grade_of(end) for end in self.interval})
 
     @property
     def is_vague(self) -> bool:
@@ -53,7 +53,8 @@ class Efficiency:
         return self.interval is not None and self.interval[1] > 2 * self.value
 
 
-def _grade(value: float) -> Grade:
+def grade_of(value: float) -> Grade:
+    """The grade of an efficiency that is known exactly."""
     if value > EXCELLENT:
         return "excellent"
     if value > GOOD:

@@ -103,12 +103,18 @@ def test_failures_and_skips_are_counted_with_their_reasons() -> None:
 def test_a_grade_needs_an_interval_that_carries_it() -> None:
     graded = answers(launched({1: STEADY, 2: [1.05 * value for value in STEADY]}))["Scales?"]
     assert (graded.answer, graded.tone) == ("excellent", Tone.GOOD)
+    assert graded.text.startswith("95.2 % (95.0 to 95.5 %), weak scaling to 2 CPU ranks, 1 series")
     assert "above 90 % is excellent" in graded.text
     once = answers(launched({1: [1.0], 2: [1.05]}))["Scales?"]
     assert (once.answer, once.tone) == ("no grade", Tone.PLAIN)
-    assert once.text == "weak scaling to 2 CPU ranks, 1 series; one launch each gives no interval"
+    assert once.text == (
+        "95.2 % would be excellent, but one launch each gives no interval; weak scaling to 2 CPU "
+        "ranks, 1 series"
+    )
     apart = answers(launched({1: [0.95, 1.0, 1.05], 2: [1.06, 1.12, 1.18]}))["Scales?"]
-    assert apart.text.endswith("launches differ too much for a grade")
+    assert apart.text.startswith(
+        "89.3 % (79 to 100 %) would be good, but the intervals reach over a limit between grades; "
+    )
     alone = answers(launched({1: [1.0]}, gpu_counts=[1]))["Scales?"]
     assert alone.answer == "not measured"
 

@@ -99,19 +99,19 @@ def _scaling(summary: RunSummary, cells: Sequence[TrainingSummary]) -> Headline:
             which = f" for {len(cells) - len(decided)} of {plural(len(cells), 'series')}"
         return Headline(
             f"Scaling {where} cannot be judged{which}: launches differ by more than the efficiency "
-            f"itself, {_values([cell for cell in cells if cell not in decided])}."
+            f"itself, {efficiency_values([cell for cell in cells if cell not in decided])}."
         )
     once = ", in single launches"
     if any(cell.efficiency and cell.efficiency.interval for cell in decided):
         once = ""
     word = common_grade(cells)
     return Headline(
-        f"Scales {where} at {_values(decided)}{once}{_left_out(cells, decided)}{_loss(decided)}.",
+        f"Scales {where} at {efficiency_values(decided)}{once}{_left_out(cells, decided)}{_loss(decided)}.",
         Tone.PLAIN if word is None else GRADE_TONE[word],
     )
 
 
-def _values(cells: Sequence[TrainingSummary]) -> str:
+def efficiency_values(cells: Sequence[TrainingSummary]) -> str:
     """``91.2 % (89.5 to 93.0 %)``, or a range by model, or a range over all."""
     by_model: dict[str, list[Efficiency]] = {}
     for cell in cells:

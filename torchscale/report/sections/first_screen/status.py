@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from torchscale.analysis.kinds import AnySummary
 from torchscale.analysis.summary.machine import MachineSummary
 from torchscale.analysis.summary.run import RunSummary
-from torchscale.analysis.training.scaling import EXCELLENT, GOOD
+from torchscale.analysis.training.scaling import EXCELLENT, GOOD, grade_of
 from torchscale.analysis.training.summary import TrainingSummary
 from torchscale.report.document import QuestionAnswer
 from torchscale.report.kinds import report_kind
@@ -19,6 +19,7 @@ from torchscale.report.sections.first_screen.headline import (
     GRADE_TONE,
     at_largest_count,
     common_grade,
+    efficiency_values,
 )
 from torchscale.report.sections.first_screen.limited import limited_by
 from torchscale.report.sections.first_screen.recorded import (
@@ -190,6 +191,7 @@ def _scales(summary: RunSummary) -> QuestionAnswer | None:
             "Scales?", "not measured", "only one device count was measured; efficiency needs two"
         )
     count, word = cells[0].cell.world_size, common_grade(cells)
+    values = efficiency_values(cells)
     kinds = listed(sorted({cell.cell.scaling for cell in cells}))
     text = (
         f"{kinds} scaling to {count} {device_noun(summary, count)}, {plural(len(cells), 'series')}"
@@ -201,16 +203,20 @@ def _scales(summary: RunSummary) -> QuestionAnswer | None:
             f"above {format_percent(EXCELLENT, 0)} is excellent, above {format_percent(GOOD, 0)} "
             "good"
         )
-        return QuestionAnswer(
-            "Scales?", word, shortened(f"{text}; {limits}"), GRADE_TONE[word], "scaling"
-        )
-    launched_once = all(
-        cell.efficiency is None or cell.efficiency.interval is None for cell in cells
-    )
-    why = "launches differ too much for a grade"
-    if launched_once:
-        why = "one launch each gives no interval"
-    return QuestionAnswer("Scales?", "no grade", shortened(f"{text}; {why}"), Tone.PLAIN, "scaling")
+        text = shortened(f"{values}, {text}; {limits}")
+        return QuestionAnswer("Scales?", word, text, GRADE_TONE[word], "scaling")
+    would_be = grade_of(min(map(_efficiency, cells)))
+    text = shortened(f"{values} would be {would_be}, but {_why_no_grade(cells)}; {text}")
+    return QuestionAnswer("Scales?", "no grade", text, Tone.PLAIN, "scaling")
+
+
+def _why_no_grade(cells: Sequence[TrainingSummary]) -> str:
+    single = sum(cell.efficiency is None or cell.efficiency.interval is None for cell in cells)
+    if single == len(cells):
+        return "one launch each gives no interval"
+    if single:
+        return f"{single} of {len(cells)} series have no interval: one launch each"
+    return "the intervals reach over a limit between grades"
 
 
 def _series_name(cell: TrainingSummary) -> str:

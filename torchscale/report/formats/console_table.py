@@ -128,9 +128,9 @@ def _fitting(table: Table, room: int) -> _Grid:
         del least[(left or list(least))[-1]]
     gap = 1 + (_total(least, 2) <= room)
     titled = {number: cell_len(column.title) for number, column in enumerate(table.columns)}
-    texts = [number for number in least if not table.columns[number].numeric]
+    of_texts = {number: natural[number] for number in least if not table.columns[number].numeric}
     widths = _whole(least, natural, room, gap)
-    widths = _widened(widths, {number: natural[number] for number in texts}, room, gap)
+    widths = _widened(widths, of_texts, room, gap)
     widths = _whole(widths, titled, room, gap)
     return _Grid(table.columns, widths, " " * gap)
 

@@ -204,17 +204,8 @@ PRINTED: dict[str, Printer] = {
 def console_of(width: int, *, terminal: bool = True) -> tuple[Console, io.StringIO]:
     """A console of a width, and what it prints."""
     out = io.StringIO()
-    return (
-        Console(
-            file=out,
-            width=width,
-            force_terminal=terminal,
-            color_system=None,
-            highlight=False,
-            emoji=False,
-        ),
-        out,
-    )
+    how = {"color_system": None, "highlight": False, "emoji": False}
+    return Console(file=out, width=width, force_terminal=terminal, **how), out  # type: ignore[arg-type]
 
 
 def printed(what: str, width: int, directory: Path, *, terminal: bool = True) -> str:

@@ -55,10 +55,11 @@ from torchscale.features.machine.max_batch_table import print_max_batch
 from torchscale.features.trace.analysis.analyze import analyze_trace
 from torchscale.features.trace.document import profile_document
 from torchscale.features.trace.terminal import print_analysis, print_predictions
-from torchscale.features.validate.document import validation_document
+from torchscale.features.validate.fleet.document import fleet_document
 from torchscale.features.validate.fleet.fleet import judge_fleet, judge_pairwise
 from torchscale.features.validate.fleet.speeds import judge_speeds
 from torchscale.features.validate.fleet.tables import print_fleet
+from torchscale.features.validate.report import AcceptanceReport
 from torchscale.features.validate.terminal import print_fixes, print_validation
 from torchscale.features.watch.document import watched_document
 from torchscale.features.watch.hang.terminal import print_hang
@@ -78,12 +79,11 @@ from torchscale.report.terminal.plan import print_plan
 from torchscale.report.terminal.run import print_run
 from torchscale.report.terminal.runs import runs_table
 from torchscale.report.values import TableValue
+from torchscale.schema.node.fleet import FleetNode
 from torchscale.schema.node.probe import CollectiveFacts
 from torchscale.schema.state import State
 
 WIDTHS = (60, 80, 120, 200)
-PRINTS = "torchscale.report.formats.console"
-"""Whoever prints imports it, or a module whose name begins like it."""
 OWN_TESTS = {"torchscale.features.watch.whole_lines", "torchscale.read.report"}
 """Lines between those of a program; one cell, whose rows are among the lists."""
 Printer = Callable[[Console, Path], None]
@@ -139,8 +139,11 @@ def _documents(console: Console, directory: Path) -> None:
     """Pages of every kind, with all their sections."""
     analysis = analyze_trace(Training(data=4, speed=lambda rank, _: 1.5 - (rank != 2) / 2).trace())
     job_report = watched(write_job(directory, job(2, 400)))
+    AcceptanceReport(directory, SLOW).print_to(console)
+    name = "gpu-node-00017.rack-42.example.org"
+    node = FleetNode(node_rank=0, hostname=name, address="10.0.0.1", validation=SLOW)
     for document in (
-        validation_document(SLOW, "gpu-node-00017.rack-42.example.org", "2026-01-01"),
+        fleet_document(judge_fleet([node], None)),
         watched_document(job_report),
         history_document(changed_history()),
         prediction_document(predictions(64)),
@@ -170,9 +173,8 @@ def _a_plan(console: Console, _: Path) -> None:
 def _launches(console: Console, _: Path) -> None:
     measured = run().cells[0]
     lines = LaunchLines(console, "cpu", 12345, 3, lambda _: None)
-    record = measured.launches[0]
     reason = "rank 1: CUDA out of memory: tried to allocate 12.3 GiB of 79.2 GiB"
-    for one in (record, failed_record(trained(measured.planned), State.OOM, reason)):
+    for one in (measured.launches[0], failed_record(trained(measured.planned), State.OOM, reason)):
         lines.launch_started(trained(measured.planned), 0)
         lines.launch_finished(trained(measured.planned), one, summarize_cell(measured))
 
@@ -215,8 +217,7 @@ def printed(what: str, width: int, directory: Path, *, terminal: bool = True) ->
 
 
 def words_of(text: str) -> set[str]:
-    """Without what surrounds them in ``column: value`` and ``caption (column value)``, and the dash
-    of a column that has none."""
+    """Without what surrounds them in ``column: value`` and captions, and the dash for no value."""
     return {word.strip("(),:") for word in text.split()} - {"–", ""}
 
 
@@ -275,23 +276,24 @@ def _tables(draw: st.DrawFn) -> Table:
 
 @given(_tables())
 def test_no_table_is_cut_or_broken(table: Table) -> None:
-    room, wide = console_of(10_000, terminal=False)
-    print_blocks([table], room)
-    for width in WIDTHS:
-        console, narrow = console_of(width)
+    shown = {}
+    for width in (10_000, *WIDTHS):
+        console, out = console_of(width)
         print_blocks([table], console)
-        check_whole(wide.getvalue(), narrow.getvalue(), width)
+        shown[width] = out.getvalue()
+        check_whole(shown[10_000], shown[width], width)
 
 
 def test_whoever_prints_is_printed_here() -> None:
-    """A module that prints, and of which nothing is in this one, is in no test of widths."""
+    """A module of which nothing is imported here is in no test of widths."""
     package = Path(torchscale.__file__).parent
     printing = {
         ".".join(path.relative_to(package.parent).with_suffix("").parts)
         for path in package.rglob("*.py")
         if not {"cli", "formats"} & set(path.parts)
         and any(
-            isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PRINTS)
+            isinstance(node, ast.ImportFrom)
+            and (node.module or "").startswith("torchscale.report.formats.console")
             for node in ast.walk(ast.parse(path.read_text()))
         )
     }

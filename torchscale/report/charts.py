@@ -20,8 +20,8 @@ class ChartSeries:
     Attributes:
         name: Name for the legend.
         x, y: Points.
-        low, high: Ends of the interval at each point, which need not hold it; infinite where nothing
-            bounds that end; both empty where there is none.
+        low, high: Ends of the interval at each point, which need not hold it; empty where there is
+            none.
         launches: What each launch measured at each point, drawn as small dots; empty where a point
             is of one launch.
         reference: An ideal or a limit rather than a measurement.

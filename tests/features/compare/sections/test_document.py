@@ -149,12 +149,12 @@ def test_the_chart_names_its_cells_and_shows_what_is_unclear_or_unknown() -> Non
     unclear, unknown, *_ = found.series
     assert (unclear.name, unclear.marks) == ("unclear", False)
     assert (unknown.name, unknown.marks) == (
-        "no interval: few launches, or unknown",
+        "no interval: too few launches",
         True,
     )
     assert unknown.low == unknown.y == unknown.high
     names = {trace["name"]: trace for trace in chart_figure(found)["data"]}  # type: ignore[attr-defined]
-    assert names["no interval: few launches, or unknown"]["marker"]["symbol"] == "x-thin"
+    assert names["no interval: too few launches"]["marker"]["symbol"] == "x-thin"
     assert chart_figure(found)["layout"]["xaxis"]["ticktext"] == found.x_names  # type: ignore[index]
     assert "tiny ResNet b8 n1" in chart_svg(found, "c")
 

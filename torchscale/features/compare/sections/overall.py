@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from torchscale.config.choices import Metric
@@ -42,7 +41,7 @@ _MARGIN = 0.05
 """Of the height, above and below what is drawn."""
 _NAME = 40
 """Characters of a cell's name under the chart; more would take the height of the chart."""
-_GROUPS = ("95 % interval", "unclear", "no interval: few launches, or unknown")
+_GROUPS = ("95 % interval", "unclear", "no interval: too few launches")
 """Groups of points, from the most to the least certain; each has its own marker, and the last is
 crosses."""
 
@@ -190,14 +189,10 @@ def _group(change: MetricChange) -> str:
 
 
 def _interval(change: MetricChange) -> tuple[float, float] | None:
-    """The ratios that the table has: the interval, or between which it lies without what disturbed a
-    side; ``None`` where there are none."""
+    """The ratios that the table has as interval; ``None`` where it says nothing."""
     if change.reason is Reason.FEW_LAUNCHES:
         return None
-    low, high = (None if end is None else end.interval for end in (change.low, change.high))
-    if low is None and high is None:
-        return None
-    return (0.0 if low is None else low[0], math.inf if high is None else high[1])
+    return change.ratio.interval
 
 
 def _cut_range(changes: Sequence[MetricChange], threshold: float) -> tuple[float, float] | None:

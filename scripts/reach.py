@@ -24,19 +24,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CEILINGS: Mapping[str, int] = {
-    "profile": 24_400,
-    "compare": 21_950,
-    "bisect": 25_650,
-    "validate": 24_300,
-    "benchmark": 22_800,
-    "measure": 22_550,
-    "watch": 22_500,
-    "export": 18_600,
-    "report": 18_600,
-    "history": 18_050,
-    "runs": 14_400,
-    "predict": 15_850,
-    "tune": 16_300,
+    "profile": 24_600,
+    "compare": 22_150,
+    "bisect": 25_900,
+    "validate": 24_500,
+    "benchmark": 23_000,
+    "measure": 22_700,
+    "watch": 22_700,
+    "export": 18_800,
+    "report": 18_800,
+    "history": 18_250,
+    "runs": 14_500,
+    "predict": 16_050,
+    "tune": 16_450,
     "submit": 6_550,
     "autopsy": 6_200,
     "init": 5_550,
@@ -52,8 +52,8 @@ CEILINGS: Mapping[str, int] = {
     "feature machine": 3_800,
     "feature export": 1_300,
     "feature pytest": 500,
-    "core": 35_200,
-    "package": 92_300,
+    "core": 35_500,
+    "package": 92_500,
 }
 """Command, feature, ``core`` or ``package`` → the most code lines: 1 to 5 % above what they are, so
 that an import that brings in another part of the package is noticed. Who needs more says why in

@@ -16,6 +16,7 @@ LINES_IN_FUNCTIONS = 60
 them."""
 
 TESTED_BY: dict[str, str] = {
+    "features/validate/cli/output.py": "features/validate/cli/test_validate.py",
     # Steps of one computation, tested where it is whole: on worked inputs whose result is known by
     # hand.
     "analysis/diagnosis/rules_device.py": "analysis/diagnosis/test_diagnose.py",

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchscale.cli.options import NodeArguments, Several
-from torchscale.cli.output import TERMINAL, note, print_json, result_console
+from torchscale.cli.output import TERMINAL, note
 from torchscale.cli.parameters import option
 from torchscale.cli.parsing import members, parse_seconds
 from torchscale.config.choices import Requirement
-from torchscale.errors import ExitCode, UsageError
+from torchscale.errors import UsageError
+from torchscale.features.validate.cli.output import show_bundle, show_fleet, show_node
 from torchscale.measure.nodes import NodeOptions, say_nodes
 from torchscale.util.optional import optional
 
 if TYPE_CHECKING:
-    from torchscale.features.validate.fleet.run import FleetOutcome
     from torchscale.features.validate.run.acceptance import AcceptanceOptions
-    from torchscale.features.validate.run.validate import ValidationOutcome
 
 
 @dataclass(frozen=True)
@@ -197,7 +196,7 @@ def validate(
     if sign is not None and bundle is None:
         raise UsageError("--sign signs a bundle", hint="add --bundle FILE, or leave it out")
     if archive.verify is not None:
-        raise typer.Exit(_verify(archive.verify, as_json=as_json))
+        raise typer.Exit(show_bundle(archive.verify, as_json=as_json))
     timeout_seconds = parse_seconds("--timeout", timeout)
     burn_in_seconds = None if burn_in is None else parse_seconds("--burn-in", burn_in)
     speeds = rounds.checked()
@@ -225,7 +224,7 @@ def validate(
             if not cluster.is_leader:
                 raise typer.Exit(fleet.follow_fleet(cluster, token, options, observer=TERMINAL))
             together = fleet.validate_fleet(cluster, token, options, observer=TERMINAL)
-            _show_fleet(together, fix_hints=fix_hints, as_json=as_json, brief=brief)
+            show_fleet(together, fix_hints=fix_hints, as_json=as_json, brief=brief)
             raise typer.Exit(together.exit_code)
     if pairwise:
         raise UsageError(
@@ -247,56 +246,10 @@ def validate(
         acceptance=speeds,
         observer=TERMINAL,
     )
-    _show_node(outcome, fix_hints=fix_hints, as_json=as_json, brief=brief)
+    show_node(outcome, fix_hints=fix_hints, as_json=as_json, brief=brief)
     if bundle is not None:
         from torchscale.features.validate.bundle import write_bundle  # noqa: PLC0415 - `--help` does not need it
 
         write_bundle(outcome.validation, bundle, sign, TERMINAL)
         note(f"Wrote {bundle}. Check it anywhere: torchscale validate --verify {bundle}")
     raise typer.Exit(outcome.exit_code)
-
-
-def _show_node(outcome: ValidationOutcome, *, fix_hints: bool, as_json: bool, brief: bool) -> None:
-    from torchscale.features.validate.terminal import print_fixes, print_validation  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.features.validate.text.validation import one_line  # noqa: PLC0415
-    from torchscale.report.formats.console import print_line  # noqa: PLC0415
-
-    if as_json:
-        print_json(outcome.validation.model_dump_json(indent=1))
-        return
-    if brief:
-        print_line(one_line(outcome.validation), result_console())
-        return
-    print_validation(outcome.validation, result_console())
-    if fix_hints:
-        print_fixes(outcome.validation, result_console())
-
-
-def _verify(path: Path, *, as_json: bool) -> ExitCode:
-    """Check a bundle. Returns the exit code."""
-    from torchscale.features.validate.bundle import verify_bundle  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.features.validate.terminal import print_bundle  # noqa: PLC0415
-
-    found = verify_bundle(path)
-    if as_json:
-        print_json(found.model_dump_json(indent=1))
-    else:
-        print_bundle(found, result_console())
-    if found.verified:
-        return ExitCode.OK
-    return ExitCode.FAILED
-
-
-def _show_fleet(outcome: FleetOutcome, *, fix_hints: bool, as_json: bool, brief: bool) -> None:
-    from torchscale.features.validate.fleet.tables import print_fleet, print_fleet_fixes  # noqa: PLC0415 - `--help` does not need it
-    from torchscale.report.formats.console import print_line  # noqa: PLC0415
-
-    if as_json:
-        print_json(outcome.validation.model_dump_json(indent=1))
-        return
-    if brief:
-        print_line(outcome.validation.verdict, result_console())
-        return
-    print_fleet(outcome.validation, result_console())
-    if fix_hints:
-        print_fleet_fixes(outcome.validation, result_console())

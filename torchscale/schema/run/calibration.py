@@ -63,7 +63,7 @@ class CellScatter(Scatter):
     """A figure of a cell, by the cell's id."""
 
     cell: str
-    key: MetricKey
+    figure: MetricKey
 
 
 class OverallScatter(Scatter):

@@ -82,7 +82,7 @@ def test_cells_that_scatter_together_share_a_threshold_and_the_mean_over_them_ha
 
 def test_a_figure_that_does_not_scatter_gets_the_least_threshold() -> None:
     found = calibrate(a_a_runs(12), (Metric.MEMORY,), ONE_IN_20).cells
-    assert [one.key.text for one in found] == ["memory"]
+    assert [one.figure.text for one in found] == ["memory"]
     assert found[0].threshold == pytest.approx(0.001)
 
 

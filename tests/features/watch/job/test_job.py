@@ -153,6 +153,9 @@ def test_how_a_job_ended(
     assert _job(tmp_path).report(STARTED, exit_code, **changes).state is state
 
 
+IDLE = {0: 0.0, 1: 0.0}
+
+
 def test_what_others_take_of_the_cores_makes_confidence_low(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +168,7 @@ def test_what_others_take_of_the_cores_makes_confidence_low(
         for second in range(8):
             monkeypatch.setattr(clock, "now", lambda s=second: START_NS * 1e-9 + s)
             busy = {0: second * (0.5 + others), 1: second * (0.5 + others)}
-            monkeypatch.setattr(host_load, "_cores", lambda b=busy: (b, {0: 0.0, 1: 0.0}))
+            monkeypatch.setattr(host_load, "_cores", lambda b=busy: (b, IDLE, IDLE))
             monkeypatch.setattr(host_load, "_used_by", lambda _, s=second: s * 0.5)
             load.sample([1, 2])
         watched.load = load

@@ -106,8 +106,10 @@ def bisect(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Find which change made a command slower, or changed its loss or another number: versions of
-    packages, commits of your code, or environment variables, one of them or only several together.
+    """Find which change made a command slower, or changed its loss: versions of packages, commits of
+    your code, or environment variables.
+
+    The change may be one of them, or only several together.
 
     GOOD and BAD are two lists of requirements (torch==2.9,numpy==2.1) or requirements files, two
     commits (git:v1.0 git:main), or two sets of variables (env:NCCL_ALGO=Ring env:NCCL_ALGO=Tree).

@@ -100,7 +100,7 @@ def calibrate(runs: Sequence[ResultSet], metrics: Sequence[Metric], rate: AlarmR
         chance=rate.chance,
         figures=len(figures),
         cells=tuple(
-            CellScatter(cell=ids[cell], key=key, **vars(_scatter(groups, deviations)))
+            CellScatter(cell=ids[cell], figure=key, **vars(_scatter(groups, deviations)))
             for (cell, key), groups in kept.items()
         ),
         overall=tuple(

@@ -44,7 +44,7 @@ def _judged_cell(cell: CellComparison, calibration: Calibration) -> CellComparis
         return cell
     if before.device != after.device:
         return cell
-    scatter = {one.key: one for one in calibration.cells if one.cell == before.cell.id}
+    scatter = {one.figure: one for one in calibration.cells if one.cell == before.cell.id}
     changes = [
         _judged(change, scatter[change.key].threshold_of(change.launches[1]), calibration)
         if change.key in scatter
@@ -107,7 +107,7 @@ def _overall_limit(
     """The threshold of a mean over cells; of other cells than were calibrated together the mean of
     theirs, which their mean exceeds no more often, however they scatter together."""
     launches = min(change.launches[1] for change in changes)
-    calibrated = sum(one.key.metric is metric for one in calibration.cells)
+    calibrated = sum(one.figure.metric is metric for one in calibration.cells)
     for scatter in calibration.overall:
         if scatter.metric is metric and len(changes) == calibrated:
             return scatter.threshold_of(launches)

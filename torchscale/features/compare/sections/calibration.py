@@ -33,7 +33,9 @@ def calibration_blocks(results: ResultSet, calibration: Calibration) -> list[Blo
     """What the thresholds rest on, and each of them."""
     labels = {cell.cell.id: result_label(cell) for cell in results.cells}
     rows = [
-        _Row(labels.get(one.cell, one.cell), metric_label(one.key.metric, one.key.detail), one)
+        _Row(
+            labels.get(one.cell, one.cell), metric_label(one.figure.metric, one.figure.detail), one
+        )
         for one in calibration.cells
     ]
     rows += [_Row("mean over cells", METRIC_LABELS[one.metric], one) for one in calibration.overall]

@@ -20,6 +20,7 @@ from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.machine_speed import SpeedGap, speed_gap
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import LaunchFigures
+from torchscale.util.optional import complete
 
 MOST_DELAY = 0.95
 """The largest usable delay, as a share of a launch. Beyond it hardly anything was left for the
@@ -228,6 +229,7 @@ def _at_least(side: Values) -> list[float] | None:
 
 def _at_most(side: Values, usual: tuple[float, float] | None) -> list[float] | None:
     """Rates that the launches would have reached alone, at most."""
+    is_usual = usual is not None and _is_usual(side, usual)
     rates = []
     for value, launch, disturbed in zip(side.values, side.launches, side.disturbed, strict=True):
         if not disturbed:
@@ -235,20 +237,27 @@ def _at_most(side: Values, usual: tuple[float, float] | None) -> list[float] | N
             continue
         if launch.delay is None or launch.delay[1] > MOST_DELAY:
             return None
-        rates.append(value / (1 - launch.delay[1]) * _slowdown(launch, launch.delay[1], usual))
+        rates.append(value / (1 - launch.delay[1]) * _slowdown(launch.delay[1], is_usual=is_usual))
     return rates
 
 
-def _slowdown(launch: LaunchFigures, delay: float, usual: tuple[float, float] | None) -> float:
+def _slowdown(delay: float, *, is_usual: bool) -> float:
     """How many times slower the computation itself may have been."""
-    if launch.fixed_work is not None and usual is not None and _is_usual(launch.fixed_work, usual):
+    if is_usual:
         return 1 + SLOWDOWN * min(1.0, _FULL_AT * delay)
     return 1 + HEAVY_SLOWDOWN * min(1.0, _BESIDE + _FULL_AT * delay)
 
 
-def _is_usual(work: tuple[float, float], usual: tuple[float, float]) -> bool:
+def _is_usual(side: Values, usual: tuple[float, float]) -> bool:
+    """Whether the fixed work of a side's disturbed launches took no longer than usual. One answer
+    for all of them: their median, since one launch in three is beyond a limit by chance."""
+    works = [launch.fixed_work for launch in compress(side.launches, side.disturbed)]
+    known = complete(works)
+    if not known:
+        return not works
+    medians = (statistics.median(part) for part in zip(*known, strict=True))
     return all(
-        seconds <= most * of for seconds, of, most in zip(work, usual, EQUAL_WORK, strict=True)
+        seconds <= most * of for seconds, of, most in zip(medians, usual, EQUAL_WORK, strict=True)
     )
 
 

@@ -258,7 +258,7 @@ def test_what_loader_processes_take_is_the_ranks_own() -> None:
 
 def test_time_that_a_hypervisor_took_may_step_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a machine has moved to another host."""
-    told = iter([(100.0, 7.0), (99.9, 6.5)])
+    told = iter([(100.0, 7.0, 2.0), (99.9, 6.5, 1.5)])
     monkeypatch.setattr(host, "_busy_seconds", lambda _: next(told))
     load = HostLoadMeter(usable_cpus(), pinned=False).read()
-    assert (load.busy_seconds, load.interrupted_seconds) == (0, 0)
+    assert (load.busy_seconds, load.interrupted_seconds, load.stolen_seconds) == (0, 0, 0)

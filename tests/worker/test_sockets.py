@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import socket
 from contextlib import ExitStack
+from pathlib import Path
 
 from torchscale.schema.node.environment import RankSocket
 from torchscale.worker.sockets import connections, new_sockets
@@ -35,6 +37,17 @@ def test_a_connection_to_the_store_is_none_of_gloos() -> None:
         port = connect(kept)
         assert new_sockets(before, port) == ()
         assert new_sockets(before, port + 1) == (LOOPBACK,)
+
+
+def test_descriptors_that_are_no_sockets_are_not_copied() -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    with Path(os.devnull).open(encoding="utf-8"), ExitStack() as kept:
+        connect(kept)
+        before = descriptors()
+        connections()
+        assert descriptors() == before
 
 
 def test_what_only_listens_is_no_connection() -> None:

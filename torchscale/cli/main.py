@@ -197,6 +197,7 @@ def _leave_with(error: TorchscaleError) -> NoReturn:
     note_arguments(_typed())
     with contextlib.suppress(OSError):
         print_error(error)
+    _write_what_can_be()
     sys.exit(error.exit_code)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from pathlib import Path
 
 import psutil
@@ -27,11 +28,14 @@ def connections() -> frozenset[Connection]:
 
 def _connection(descriptor: int) -> Connection | None:
     try:
+        # Of anything else the copy would stay open: no socket is made of it, and none closes it.
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return None
         with socket.socket(fileno=os.dup(descriptor)) as one:
             if one.family not in (socket.AF_INET, socket.AF_INET6):
                 return None
             here, there = one.getsockname(), one.getpeername()
-    except OSError:  # no socket, not connected, or closed meanwhile
+    except OSError:  # not connected, or closed meanwhile
         return None
     return one.family, here[0], here[1], there[0], there[1]
 

@@ -66,6 +66,7 @@ def test_that_of_a_users_model_is_predicted_each_time(
     line = '{"parts": {"parameters": 1, "buffers": 0, "gradients": 1, "optimizer_states": 2, '
     line += '"activations": 0}, "peak_bytes": 4, "method": "by hand"}\n'
     finished = Finished(0, line, "", timed_out=False, seconds=1.0)
+    monkeypatch.setattr(prediction, "require", lambda *_: None)
     monkeypatch.setattr(prediction, "run_bounded", lambda *_, **__: finished)
     assert predict_cells([planned], timeout_seconds=120, env={})[planned.id].peak_bytes == 4
     refuse_processes(monkeypatch)
@@ -77,6 +78,7 @@ def test_for_cells_without_a_prediction_nothing_is_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refuse_processes(monkeypatch)
+    monkeypatch.setattr(prediction, "require", lambda *_: None)
     (planned,) = cells(models=["tiny-decoder"], gpu_counts=[1])
     compiled = planned.model_copy(update={"compile": True})
     assert predict_cells([compiled], timeout_seconds=120, env={}) == {}

@@ -127,6 +127,16 @@ def words_after_dashes(context: typer.Context) -> list[str] | None:
     return arguments[arguments.index("--") + 1 :]
 
 
+def given_options(context: typer.Context) -> dict[str, str]:
+    """Parameters that the command line has: name → spelling."""
+    return {
+        name: parameter.opts[0]
+        for parameter in context.command.params
+        if (name := parameter.name or "")
+        and getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    }
+
+
 def words_of(context: typer.Context) -> list[str]:
     """The arguments of a :class:`DefaultCommandGroup` that are neither options nor a subcommand."""
     return list(context.meta.get(_WORDS, ()))

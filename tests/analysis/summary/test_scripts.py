@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.factories import cells
-from torchscale.analysis.summary.scripts import differing_arguments
+from torchscale.analysis.summary.scripts import differing_arguments, named_arguments
 from torchscale.schema.cells.training import TrainingCell
 
 LONG = "--data /shared/storage/sets/of/many/pictures/"
@@ -40,3 +40,16 @@ def test_long_arguments_are_cut_where_they_stay_different() -> None:
     assert apart(f"train.py 1 {LONG}a", f"train.py 2 {LONG}b")[0] == f"1 {LONG[:37]}…"
     middle = [f"train.py {LONG}{number}{'/x' * 30}" for number in range(2)]
     assert apart(*middle) == [text.removeprefix("train.py ") for text in middle]
+
+
+def test_words_of_a_command_line_are_named_by_what_they_are() -> None:
+    text = "torchrun --nproc-per-node 2 a.py --set lr=1 --set wd=2 --fast --bucket=25 data"
+    assert named_arguments(text) == {
+        "argument 1": "torchrun",
+        "argument --nproc-per-node": "2",
+        "argument 2": "a.py",
+        "argument --set": "lr=1, wd=2",
+        "argument --fast": "given",
+        "argument --bucket": "25",
+        "argument 3": "data",
+    }

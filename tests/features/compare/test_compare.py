@@ -263,7 +263,7 @@ def test_other_devices_and_counts_are_compared_by_name_with_a_price_each(tmp_pat
 def test_data_that_moved_another_way_fails_a_build_unless_accepted() -> None:
     verbs = Transport(ways=(Way(kind=WayKind.IB, name="NET/IB", gdr=True, devices=("mlx5_0",)),))
     sockets = Transport(ways=(Way(kind=WayKind.SOCKET, name="NET/Socket", devices=("eth0",)),))
-    before, after = (result(FIRST, moved=moved, transport=moved.text) for moved in (verbs, sockets))
+    before, after = (result(FIRST, transport=moved) for moved in (verbs, sockets))
     found = judged(after, before=[before])
     assert found.exit_code is ExitCode.FAILED
     assert found.messages == (

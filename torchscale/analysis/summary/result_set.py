@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torchscale.analysis.kinds import AnySummary, analysis_kind
 from torchscale.analysis.summary.run import RunSummary, summarize_any
-from torchscale.schema.base import MAX_NAME
 from torchscale.schema.run.content import CellRun
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 
@@ -37,7 +36,6 @@ def single_result(cell_run: CellRun, name: str) -> ResultSet:
 
 
 def _result_cell(summary: AnySummary) -> ResultCell:
-    moved = summary.facts.transport
     return ResultCell(
         cell=summary.cell,
         state=summary.state,
@@ -45,8 +43,7 @@ def _result_cell(summary: AnySummary) -> ResultCell:
         flags=analysis_kind(summary.cell.kind).flag_names(summary),
         device=", ".join(summary.facts.devices),
         torch=", ".join(summary.facts.torch),
-        transport=moved.text[:MAX_NAME] if moved is not None and moved.ways else None,
-        moved=moved,
+        transport=summary.facts.transport,
         nodes=summary.facts.node_count if summary.facts.launches else None,
         backend=", ".join(summary.facts.backends) or None,
         launches=summary.facts.launches,

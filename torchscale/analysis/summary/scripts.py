@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,20 +57,19 @@ def _arguments(text: str) -> list[str]:
 
 def named_arguments(text: str) -> dict[str, str]:
     """The words of a command line by what they are: ``argument 1`` for the first that is no option,
-    ``argument --lr`` for an option, whose value is ``given`` where it has none."""
-    named: dict[str, str] = {}
+    ``argument --lr`` for an option, whose value is ``given`` where it has none; all values of an
+    option that is repeated."""
+    named: dict[str, list[str]] = {}
     places = 0
     for argument in _arguments(text):
         name, value = argument, "given"
         if not argument.startswith("-"):
             places += 1
             name, value = str(places), argument
-        elif "=" in argument:
-            name, _, value = argument.partition("=")
-        elif " " in argument:
-            name, _, value = argument.partition(" ")
-        named[ARGUMENT + name] = value
-    return named
+        elif set(" =") & set(argument):
+            name, value = re.split("[ =]", argument, maxsplit=1)
+        named.setdefault(ARGUMENT + name, []).append(value)
+    return {name: ", ".join(values) for name, values in named.items()}
 
 
 def _without(arguments: Sequence[str], common: Counter[str]) -> list[str]:

@@ -63,9 +63,13 @@ def fixed_work(ranks: Sequence[RankRecord]) -> tuple[float, float] | None:
 
 def _least_alone(ranks: Sequence[RankRecord]) -> float:
     """Seconds that the measurement would have taken alone, at least: what the main thread of the
-    busiest rank computed."""
-    queues = [rank.host_load.run_queue for rank in ranks]
-    return max((queue.main_cpu_seconds for queue in queues if queue is not None), default=0.0)
+    busiest rank computed, without what the hypervisor took, which some kernels charge to it."""
+    computed = (
+        load.run_queue.main_cpu_seconds - (load.stolen_seconds or 0.0)
+        for load in (rank.host_load for rank in ranks)
+        if load.run_queue is not None
+    )
+    return max(0.0, *computed, 0.0)
 
 
 def _least(result: TrainingResult) -> float:

@@ -41,13 +41,22 @@ def read_baseline(path: Path) -> ResultSet:
         UsageError: it holds several machines, so that it is no side of a comparison.
         StoreError: it cannot be read.
     """
-    several = read_machines(path)
-    if several is not None:
+    results = read_saved(path)
+    if isinstance(results, MachineResults):
         raise UsageError(
-            f"{path} holds {len(several.machines)} machines, and a comparison takes one",
+            f"{path} holds {len(results.machines)} machines, and a comparison takes one",
             hint=f"torchscale compare NEW --against {path}",
         )
-    return _read(path, ResultSet)
+    return results
+
+
+def read_saved(path: Path) -> ResultSet | MachineResults:
+    """Read a file of ``compare --save``, of one machine or several.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    return read_machines(path) or _read(path, ResultSet)
 
 
 def read_machines(path: Path) -> MachineResults | None:

@@ -12,15 +12,14 @@ from torchscale.features.compare.baseline_files import (
     baseline_path,
     list_baselines,
     load_baseline,
-    read_baseline,
-    read_machines,
+    read_saved,
     save_baseline,
 )
 from torchscale.features.compare.inputs import load_source, meant_source
 from torchscale.features.compare.terminal.baselines import BaselineRow
 from torchscale.observer import SILENT, Observer
 from torchscale.read.folders import run_folder
-from torchscale.schema.run.result_set import ResultSet
+from torchscale.schema.run.result_set import MachineResults, ResultSet
 
 
 @dataclass(frozen=True)
@@ -86,10 +85,10 @@ def baseline_rows(baselines: Path = BASELINES) -> list[BaselineRow]:
 
 def _row(path: Path) -> BaselineRow:
     try:
-        several = read_machines(path)
-        machines = (read_baseline(path),) if several is None else several.machines
+        saved = read_saved(path)
     except TorchscaleError as error:
         return BaselineRow(path.stem, problem=error.message)
+    machines = saved.machines if isinstance(saved, MachineResults) else (saved,)
     cells = [cell for results in machines for cell in results.cells]
     measured = [cell for cell in cells if cell.launches]
     return BaselineRow(

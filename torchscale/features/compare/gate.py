@@ -110,7 +110,7 @@ def _other_transports(pair: Pair) -> list[str]:
     if not cells:
         return []
     first = cells[0]
-    ways = [side.transport for side in (first.after, first.before) if side is not None]
+    ways = [side.moved_by for side in (first.after, first.before) if side is not None]
     return [
         f"{plural(len(cells), 'cell')} moved data another way: {cell_text(first.cell.cell)} by "
         f"{ways[0]}, the reference by {ways[-1]} (--accept transport lets it pass)"

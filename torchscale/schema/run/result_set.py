@@ -67,8 +67,8 @@ class LaunchFigures(Frozen):
 
 class ResultCell(Frozen):
     """A planned cell as a comparison sees it. ``device`` and ``torch`` are what its ranks said they
-    ran on; ``transport`` what their data moved by, ``None`` where no record says so, and ``moved`` its
-    parts; ``flags`` are cautions of any of its launches. ``nodes`` of a launch and ``backend`` of
+    ran on; ``transport`` is what their data moved by, ``None`` of a single rank and where no record
+    says so; ``flags`` are cautions of any of its launches. ``nodes`` of a launch and ``backend`` of
     its collectives are ``None`` where nothing was measured, and in files of earlier versions."""
 
     cell: AnyCell
@@ -77,11 +77,17 @@ class ResultCell(Frozen):
     flags: tuple[str, ...] = ()
     device: Name = ""
     torch: Name = ""
-    transport: Name | None = None
-    moved: Transport | None = None
+    transport: Transport | None = None
     nodes: PositiveCount | None = None
     backend: Name | None = None
     launches: tuple[LaunchFigures, ...] = ()
+
+    @property
+    def moved_by(self) -> str | None:
+        """By what data moved, in a line; ``None`` where that is not known."""
+        if self.transport is None or not self.transport.ways:
+            return None
+        return self.transport.text
 
 
 class ResultSet(Frozen):

@@ -24,6 +24,7 @@ from torchscale.features.compare.analysis.matching import (
 from torchscale.schema.cells.checkpoint import CheckpointCell
 from torchscale.schema.cells.hardware import HardwareCell
 from torchscale.schema.cells.memory import MemoryCell
+from torchscale.schema.launch.transport import Transport, Way, WayKind
 from torchscale.schema.run.experiment_file import Session
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
@@ -361,7 +362,12 @@ def test_scripts_of_which_a_side_has_several_match_by_their_arguments_alone() ->
 def test_another_transport_is_a_difference_where_both_sides_know_theirs() -> None:
     (cell, *_) = cells()
     sockets, verbs, unknown = (
-        result(cell, transport=text) for text in ("NET/Socket", "NET/IB", None)
+        result(cell, transport=moved)
+        for moved in (
+            Transport(ways=(Way(kind=WayKind.SOCKET, name="NET/Socket"),)),
+            Transport(ways=(Way(kind=WayKind.IB, name="NET/IB"),)),
+            Transport(unknown="no line says"),
+        )
     )
     (found,) = cell_differences([[(sockets, verbs)]])
     assert (found.what, found.values) == ("transport of cells", ("NET/Socket", "NET/IB"))

@@ -13,6 +13,7 @@ from torchscale.features.compare.peers_schema import MachinePlace, PeersExport
 from torchscale.schema.launch.transport import Transport, Way, WayKind
 
 (CELL, OTHER_CELL, *_) = cells()
+NVLINK = Transport(ways=(Way(kind=WayKind.P2P, name="P2P/CUMEM", link="NVLink"),))
 
 
 def machine(
@@ -20,7 +21,7 @@ def machine(
 ) -> PeerMachine:
     """A machine with a cell whose launches had these throughputs."""
     versions = VERSIONS.model_copy(update={"driver": driver})
-    content = {"nodes": 1, "backend": "nccl", "transport": "NVLink", **of_cell}
+    content = {"nodes": 1, "backend": "nccl", "transport": NVLINK, **of_cell}
     results = side(
         result(CELL, rates, **content),
         name=name,
@@ -78,7 +79,7 @@ def test_equal_figures_are_neither_worse_nor_better() -> None:
     [
         (machine("b", [1], torch="2.12"), "torch", "2.13.0", "2.12"),
         (machine("b", [1], device="NVIDIA A100"), "device", "NVIDIA H100", "NVIDIA A100"),
-        (machine("b", [1], transport=None), "transport", "NVLink", ""),
+        (machine("b", [1], transport=None), "transport", "P2P/CUMEM over NVLink", ""),
         (machine("b", [1], nodes=2), "nodes", "1", "2"),
         (machine("b", [1], backend="gloo"), "backend", "nccl", "gloo"),
         (machine("b", [1], driver="560.28"), "driver", "550.54", "560.28"),
@@ -102,9 +103,7 @@ def test_names_of_adapters_do_not_tell_machines_apart_and_ways_do() -> None:
             ("other", WayKind.SOCKET, "NET/Socket", "eth0"),
         )
     }
-    new, *others = (
-        machine(name, [100.0], moved=moved, transport=moved.text) for name, moved in ways.items()
-    )
+    new, *others = (machine(name, [100.0], transport=moved) for name, moved in ways.items())
     found = place(machine_places(new, others, ()))
     assert len(found.others) == 1
     assert [(one.name, one.condition) for one in found.left_out] == [("other", "transport")]

@@ -44,7 +44,7 @@ def moved(*ways: Way, nvls: Literal["used", "available", "absent"] | None = None
 
 
 def differs(before: Transport | None, after: Transport | None) -> bool:
-    pair = compare(side(result(CELL, moved=before)), side(result(CELL, moved=after)))
+    pair = compare(side(result(CELL, transport=before)), side(result(CELL, transport=after)))
     return bool(moved_otherwise(pair))
 
 
@@ -95,6 +95,6 @@ def test_what_one_side_does_not_say_and_names_alone_are_no_change(
 
 
 def test_cells_of_other_devices_may_move_data_as_they_can() -> None:
-    before = result(CELL, moved=moved(verbs()), device="NVIDIA H100")
-    after = result(CELL, moved=moved(sockets("eth0")), device="NVIDIA A100")
+    before = result(CELL, transport=moved(verbs()), device="NVIDIA H100")
+    after = result(CELL, transport=moved(sockets("eth0")), device="NVIDIA A100")
     assert moved_otherwise(compare(side(before), side(after))) == []

@@ -119,6 +119,20 @@ def test_a_grade_needs_an_interval_that_carries_it() -> None:
     assert alone.answer == "not measured"
 
 
+def test_series_of_different_grades_would_have_none_together() -> None:
+    plan = cells(batch_sizes=[8, 16])
+    seconds = {8: {1: 1.0, 2: 1.05}, 16: {1: 1.0, 2: 1.5}}
+    launches = {
+        cell.id: [
+            launch_record(cell, batches=[seconds[cell.batch_size or 0][cell.world_size]] * 10)
+        ]
+        for cell in plan
+    }
+    mixed = answers(summarize(run(launches, batch_sizes=[8, 16])))["Scales?"]
+    assert mixed.answer == "no grade"
+    assert mixed.text.startswith("66.7 % to 95.2 %; one launch each gives no interval; ")
+
+
 def test_certainty_names_every_doubt() -> None:
     sure = answers(launched({1: STEADY, 2: STEADY}))["Certain?"]
     assert (sure.answer, sure.tone) == ("yes", Tone.GOOD)

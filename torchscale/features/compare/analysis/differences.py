@@ -65,11 +65,8 @@ def _name_of(name: str) -> str:
 def _values(before: ResultCell, after: ResultCell) -> tuple[dict[str, str], dict[str, str]]:
     """What both cells were started with, and by what their data moved, if both say so."""
     ours, theirs = named_values(before.cell), named_values(after.cell)
-    if before.transport is not None and after.transport is not None:
-        ours, theirs = (
-            {**ours, "transport": before.transport},
-            {**theirs, "transport": after.transport},
-        )
+    if before.moved_by is not None and after.moved_by is not None:
+        ours["transport"], theirs["transport"] = before.moved_by, after.moved_by
     return ours, theirs
 
 

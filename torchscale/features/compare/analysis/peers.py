@@ -56,8 +56,8 @@ def machine_places(
     conditions: dict[str, dict[str, None]] = {}
     for cell in cells:
         known = _conditions(cell, here.results)
-        if cell.transport is not None:
-            known[TRANSPORT] = cell.transport
+        if cell.moved_by is not None:
+            known[TRANSPORT] = cell.moved_by
         for name, value in known.items():
             conditions.setdefault(name, {})[value] = None
     return PeersExport(
@@ -154,10 +154,10 @@ def _conditions(cell: ResultCell, results: ResultSet) -> dict[str, str]:
 
 def _other_transport(here: ResultCell, there: ResultCell) -> tuple[str, str, str] | None:
     """The transport with both values, where data moved another way or one machine does not say."""
-    ours, theirs = here.transport or "", there.transport or ""
+    ours, theirs = here.moved_by or "", there.moved_by or ""
     differ = ours != theirs
-    if here.moved is not None and there.moved is not None:
-        differ = are_other_ways(here.moved, there.moved)
+    if here.transport is not None and there.transport is not None and ours and theirs:
+        differ = are_other_ways(here.transport, there.transport)
     return (TRANSPORT, ours, theirs) if differ else None
 
 

@@ -20,11 +20,13 @@ def moved_otherwise(pair: Pair) -> list[CellComparison]:
 
 
 def _moved_otherwise(before: ResultCell | None, after: ResultCell | None) -> bool:
-    if before is None or after is None or before.moved is None or after.moved is None:
+    if before is None or after is None:
+        return False
+    if before.transport is None or after.transport is None:
         return False
     if before.cell.id != after.cell.id or before.device != after.device:
         return False
-    return are_other_ways(before.moved, after.moved)
+    return are_other_ways(before.transport, after.transport)
 
 
 def are_other_ways(before: Transport, after: Transport) -> bool:

@@ -35,6 +35,8 @@ from torchscale.schema.run.result_set import ResultSet
 from torchscale.util.units import format_percent
 from torchscale.util.words import by_count, capped, listed, plural
 
+_SPEEDS = (Metric.THROUGHPUT, Metric.STEPS)
+"""Metrics of which a better one is faster."""
 _MAX_NAMED = 3
 """Cells named in a sentence; the rest is counted."""
 
@@ -82,7 +84,7 @@ def format_headline(pair: Pair, metrics: Sequence[Metric]) -> str:
     name, reference = shortened(pair.other.name), shortened(pair.reference.name)
     if pair.is_same_run:
         return f"{name} and {reference} are the same run."
-    change, speed = format_overall_change(overall), overall.metric is Metric.THROUGHPUT
+    change, speed = format_overall_change(overall), overall.metric in _SPEEDS
     possible = format_possible(overall)
     if overall.conditions and possible:
         change += f"; {possible} undisturbed"
@@ -218,16 +220,19 @@ def _unclear_sentences(
 
 
 def _by_chance(decided: Sequence[tuple[CellComparison, MetricChange]]) -> str:
-    """How many of the unclear changes are beyond their own noise; empty for none."""
+    """How many of the unclear changes are beyond their own noise, and not beyond what one of so
+    many shows by chance; empty for none."""
     beyond = sum(
-        change.reason is Reason.NOISE and (change.ratio.p or 1.0) < LEVEL for _, change in decided
+        change.reason is Reason.NOISE
+        and (change.ratio.p or 1.0) < LEVEL <= (change.adjusted_p or 0)
+        for _, change in decided
     )
     if not beyond:
         return ""
-    verb = by_count(beyond, "differs", "differ")
+    differ = by_count(beyond, "differs by more than its", "differ by more than their")
     return (
-        f" {beyond} {verb} by more than their own noise, as some of {len(decided)} do by chance; "
-        "more launches decide."
+        f" {beyond} {differ} own noise, as one of {len(decided)} may by chance; more launches "
+        "decide."
     )
 
 

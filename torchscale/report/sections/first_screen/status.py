@@ -34,6 +34,7 @@ from torchscale.report.text.run_labels import device_noun
 from torchscale.report.values import Tone, shortened
 from torchscale.schema.state import State
 from torchscale.util.interval_text import Interval, format_share_interval
+from torchscale.util.optional import sole
 from torchscale.util.units import format_bytes, format_percent
 from torchscale.util.words import and_others, by_count, listed, plural
 
@@ -205,9 +206,13 @@ def _scales(summary: RunSummary) -> QuestionAnswer | None:
         )
         text = shortened(f"{values}, {text}; {limits}")
         return QuestionAnswer("Scales?", word, text, GRADE_TONE[word], "scaling")
-    would_be = grade_of(min(map(_efficiency, cells)))
-    text = shortened(f"{values} would be {would_be}, but {_why_no_grade(cells)}; {text}")
-    return QuestionAnswer("Scales?", "no grade", text, Tone.PLAIN, "scaling")
+    why = f"; {_why_no_grade(cells)}"
+    grade = sole({grade_of(_efficiency(cell)) for cell in cells})
+    if grade is not None:
+        why = f" would be {grade}, but {_why_no_grade(cells)}"
+    return QuestionAnswer(
+        "Scales?", "no grade", shortened(f"{values}{why}; {text}"), Tone.PLAIN, "scaling"
+    )
 
 
 def _why_no_grade(cells: Sequence[TrainingSummary]) -> str:

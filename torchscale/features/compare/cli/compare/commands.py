@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchscale.cli.command import same_command
+from torchscale.cli.command import given_options, same_command
 from torchscale.cli.output import TERMINAL
 from torchscale.cli.parameters import option
 from torchscale.cli.parsing import parse_seconds
@@ -67,19 +67,15 @@ def check_options(context: typer.Context, words: list[str] | None) -> None:
     Raises:
         UsageError: one does not.
     """
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        given = getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
-        if not given:
-            continue
+    for name, spelling in given_options(context).items():
         if words is None and name in _OF_COMMANDS:
             raise UsageError(
-                f"{parameter.opts[0]} is for commands after --",
+                f"{spelling} is for commands after --",
                 hint="torchscale compare -- 'torchrun … a.py' 'torchrun … b.py'",
             )
         if words is not None and name not in _OF_COMMANDS | _ALSO_OF_COMMANDS:
             raise UsageError(
-                f"{parameter.opts[0]} is for results, and -- is followed by commands",
+                f"{spelling} is for results, and -- is followed by commands",
                 hint="compare their folders afterwards: torchscale compare A B",
             )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchscale.cli.command import same_command
+from torchscale.cli.command import given_options, same_command
 from torchscale.cli.options import BaselinesOption
 from torchscale.cli.output import TERMINAL, note, print_json, result_console
 from torchscale.cli.parameters import option
@@ -76,23 +76,13 @@ def refuse_without_save(context: typer.Context) -> None:
     Raises:
         UsageError: an option of ``--save`` was given without it.
     """
-    for option_text in given_options(context, {"replace", *_OF_CALIBRATION}):
-        example = "--replace"
-        if option_text != example:
-            example = "--calibrate 20"
+    for name, spelling in given_options(context).items():
+        if name not in {"replace", *_OF_CALIBRATION}:
+            continue
+        example = "--replace" if name == "replace" else "--calibrate 20"
         raise UsageError(
-            f"{option_text} is for --save", hint=f"torchscale compare RUN {example} --save NAME"
+            f"{spelling} is for --save", hint=f"torchscale compare RUN {example} --save NAME"
         )
-
-
-def given_options(context: typer.Context, names: Container[str]) -> list[str]:
-    """Options with these names that the command line has, as they are spelt."""
-    return [
-        parameter.opts[0]
-        for parameter in context.command.params
-        if (parameter.name or "") in names
-        and getattr(context.get_parameter_source(parameter.name or ""), "name", "") == "COMMANDLINE"
-    ]
 
 
 def save(
@@ -113,8 +103,9 @@ def save(
     if keep.calibrate is not None:
         _refuse_others(context, name, {*_OF_SAVE, *_OF_CALIBRATION, "metrics"})
         return _calibrate(context, name, sources, keep, metrics, as_json=as_json)
-    for option_text in given_options(context, _OF_CALIBRATION):
-        raise UsageError(f"{option_text} is for --calibrate")
+    for option_name, spelling in given_options(context).items():
+        if option_name in _OF_CALIBRATION:
+            raise UsageError(f"{spelling} is for --calibrate")
     _refuse_others(context, name, _OF_SAVE)
     if len(sources) > 1:
         _save_machines(name, sources, keep, as_json=as_json)
@@ -124,9 +115,9 @@ def save(
 
 
 def _refuse_others(context: typer.Context, name: str, allowed: Container[str]) -> None:
-    others = [one.name or "" for one in context.command.params if (one.name or "") not in allowed]
-    for option_text in given_options(context, others):
-        raise UsageError(f"{option_text} is for a comparison, and --save {name} makes none")
+    for option_name, spelling in given_options(context).items():
+        if option_name not in allowed:
+            raise UsageError(f"{spelling} is for a comparison, and --save {name} makes none")
 
 
 def _save_machines(name: str, sources: Sequence[str], keep: SaveOptions, *, as_json: bool) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import typer
 
+from torchscale.cli.command import given_options
 from torchscale.cli.output import TERMINAL, result_console
 from torchscale.cli.parsing import members
 from torchscale.config.choices import CompareFormat, Metric
 from torchscale.errors import UsageError
-from torchscale.features.compare.cli.compare.keep import given_options
 from torchscale.features.compare.cli.compare.output import write_all
 
 _OF_A_VERDICT = {
@@ -30,10 +30,11 @@ def refuse_rules(context: typer.Context, against: str) -> None:
     Raises:
         UsageError: an option is given that makes a verdict, and a place among machines is none.
     """
-    for option_text in given_options(context, _OF_A_VERDICT):
-        raise UsageError(
-            f"{option_text} is for a verdict, and --against {against} gives a place among machines"
-        )
+    for name, spelling in given_options(context).items():
+        if name in _OF_A_VERDICT:
+            raise UsageError(
+                f"{spelling} is for a verdict, and --against {against} gives a place among machines"
+            )
 
 
 def show_peers(

@@ -152,7 +152,6 @@ TESTED_BY: dict[str, str] = {
     "features/machine/collectives/terminal.py": "report/test_machine.py",
     "features/trace/terminal.py": "integration/test_diagnosis.py",
     "features/compare/text/comparison.py": "features/compare/sections/test_document.py",
-    "features/compare/text/verdict.py": "features/compare/sections/test_document.py",
     "features/compare/text/why_rows.py": "features/compare/text/test_why.py",
     "features/validate/fleet/rankings.py": "features/validate/fleet/test_tables.py",
     # Commands and what they call, tested through the command line.

@@ -57,7 +57,10 @@ def test_output_that_cannot_be_written_is_an_error_in_one_line(
 
 
 @pytest.mark.slow
-def test_messages_that_cannot_be_written_keep_the_exit_code(tmp_path: Path) -> None:
+def test_messages_that_cannot_be_written_keep_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # they are then written at the end
     with Path("/dev/full").open("wb") as full:
         assert (
             run_program(

@@ -239,6 +239,24 @@ def test_a_slower_machine_of_two_is_worse() -> None:
     assert change(QUIET, slower).verdict is ChangeVerdict.UNCLEAR
 
 
+def test_one_launch_whose_fixed_work_took_long_makes_no_side_unusual() -> None:
+    usual, once = [(1.59e-4, 2.5e-4)] * 3, [(1.7e-4, 2.5e-4), (1.5e-4, 2.5e-4), (1.5e-4, 2.5e-4)]
+    highs = []
+    for works in (usual, once, [(1.7e-4, 2.5e-4)] * 3):
+        slow = launches(scaled(STEADY, 0.4), HALF)
+        figures = zip(slow.launches, works, strict=True)
+        slow = slow.model_copy(
+            update={
+                "launches": tuple(one.model_copy(update={"fixed_work": w}) for one, w in figures)
+            }
+        )
+        high = change(QUIET, slow).high
+        assert high is not None
+        highs.append(high.value)
+    assert highs[1] < 1.1 * highs[0]
+    assert highs[2] > 1.3 * highs[0]
+
+
 def test_a_change_within_bounds_that_lie_within_the_threshold_is_none() -> None:
     assert change(QUIET, launches(STEADY, [(0.0, 0.001)] * 3)).verdict is ChangeVerdict.SAME
     assert change(QUIET, launches(STEADY, [(0.0, 0.05)] * 3)).verdict is ChangeVerdict.UNCLEAR

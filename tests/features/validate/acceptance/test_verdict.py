@@ -124,6 +124,18 @@ def test_without_a_limit_there_is_no_pass_and_it_is_said() -> None:
     assert not list(speed_reasons(acceptance))
 
 
+def test_levels_far_apart_are_looked_at_again_and_fail_no_node_without_a_limit() -> None:
+    rng = np.random.default_rng(18)
+    values = (*noisy(rng, 0.6e9, 5, 0.01), *noisy(rng, 1e9, 10, 0.01))
+    alone = judged(a_run({NODE: values}))
+    assert alone.figures[0].status is FigureStatus.FLAPPING
+    assert check(speed_checks(alone, Policy()), "speed_all_reduce").status is Status.WARN
+    assert [each.disposition for each in speed_reasons(alone)] == [Disposition.RETEST]
+    baseline = baseline_of(a_run({NODE: noisy(rng, 1e9, 15, 0.01)}))
+    below = judged(a_run({NODE: values}), baseline)
+    assert check(speed_checks(below, Policy()), "speed_all_reduce").status is Status.FAIL
+
+
 def test_the_check_of_a_figure_shows_the_gravest_part() -> None:
     acceptance = judged(a_run(eight_gpus(np.random.default_rng(10), {5: 0.85})))
     found = check(speed_checks(acceptance, Policy()), "speed_memory_bandwidth")

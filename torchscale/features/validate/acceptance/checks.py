@@ -100,6 +100,8 @@ def _figure_check(name: str, parts: Sequence[JudgedFigure]) -> Check:
         key=lambda part: (not is_suspected(part), order.index(part.status), part.rate or 0.0),
     )
     status, seen = _STATUSES[worst.status], figure_text(worst)
+    if worst.status is FigureStatus.FLAPPING and worst.limit is None:
+        status = Status.WARN  # it is to be looked at again; what no limit judges fails no node
     alike = [part.part for part in parts if part.status is worst.status]
     if is_suspected(worst) and len(alike) < len(parts):
         seen += f" on {_listed(alike)} of {len(parts)}"

@@ -164,9 +164,9 @@ class _Case:
         so; what is low anyway stays so."""
         sizes = tuple((mode.rate, len(mode.rounds)) for mode in groups)
         figure = figure.model_copy(update={"modes": sizes})
-        because, held = self._fault(place, groups)
         if figure.status is FigureStatus.LOW:
             return figure
+        because, held = self._fault(place, groups)
         explained = {"cause": found.cause, "action": found.action}
         if because:
             update: dict[str, object] = {

@@ -68,9 +68,33 @@ def validate_facts(
     checks += required_checks(facts, requirements)
     order = list(dict.fromkeys(check.group for check in checks))
     checks.sort(key=lambda check: order.index(check.group))
+    said = verdict_of(facts, checks)
+    return _answered(
+        facts, checks, said=said, burn_in=burn_in, acceptance=acceptance, policy=policy
+    )
+
+
+def judged_alone(acceptance: Acceptance) -> Validation:
+    """What the rounds of an acceptance say where the checks and facts of its node were not kept."""
+    facts, policy = NodeFacts(), Policy()
+    acceptance, checks = _judged(acceptance, facts, policy)
+    found = _answered(facts, checks, said="", burn_in=None, acceptance=acceptance, policy=policy)
+    return found.model_copy(update={"unseen": ("the checks of the node", *found.unseen)})
+
+
+def _answered(
+    facts: NodeFacts,
+    checks: Sequence[Check],
+    *,
+    said: str,
+    burn_in: BurnIn | None,
+    acceptance: Acceptance | None,
+    policy: Policy | None,
+) -> Validation:
+    """The answer that follows from all checks; ``said`` is the verdict without an acceptance."""
     fit = all(check.status is not Status.FAIL for check in checks)
     parts = part_verdicts(facts, checks, burn_in, acceptance, policy or Policy())
-    disposition, verdict = answer(verdict_of(facts, checks), parts, policy, fit=fit)
+    disposition, verdict = answer(said, parts, policy, fit=fit)
     return Validation(
         fit=fit,
         disposition=disposition,
@@ -82,26 +106,6 @@ def validate_facts(
         policy=policy,
         parts=parts,
         unseen=unseen(facts, burn_in, acceptance),
-    )
-
-
-def judged_alone(acceptance: Acceptance) -> Validation:
-    """What the rounds of an acceptance say where the checks and facts of its node were not kept."""
-    facts, policy = NodeFacts(), Policy()
-    acceptance, checks = _judged(acceptance, facts, policy)
-    fit = all(check.status is not Status.FAIL for check in checks)
-    parts = part_verdicts(facts, checks, None, acceptance, policy)
-    disposition, verdict = answer("", parts, policy, fit=fit)
-    return Validation(
-        fit=fit,
-        disposition=disposition,
-        verdict=verdict,
-        checks=tuple(checks),
-        facts=facts,
-        acceptance=acceptance,
-        policy=policy,
-        parts=parts,
-        unseen=("the checks of the node", *unseen(facts, None, acceptance)),
     )
 
 

@@ -348,6 +348,13 @@ def test_a_script_matches_whatever_its_arguments_and_they_are_listed_word_by_wor
     }
 
 
+def test_two_scripts_differ_by_one_argument_and_not_by_their_model_too() -> None:
+    (before,), (after,) = scripts("a.py --lr 1"), scripts("b.py --lr 1")
+    matches, _ = match_cells(side(result(before)), side(result(after)))
+    (found,) = cell_differences([matches])
+    assert (found.what, found.values) == ("argument 1", ("a.py", "b.py"))
+
+
 def test_scripts_of_which_a_side_has_several_match_by_their_arguments_alone() -> None:
     before = scripts("train.py --a 1", "train.py --a 2")
     after = scripts("train.py --a 2", "train.py --a 3")

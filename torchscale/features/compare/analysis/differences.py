@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torchscale.analysis.summary.conditions import DEVICE, over_sessions, session_facts
 from torchscale.analysis.summary.scripts import ARGUMENT
+from torchscale.config.choices import MatchKey
 from torchscale.features.compare.analysis.matching import Match, named_values
 from torchscale.schema.run.experiment_file import Session
 from torchscale.schema.run.result_set import ResultCell, ResultSet
@@ -63,8 +64,11 @@ def _name_of(name: str) -> str:
 
 
 def _values(before: ResultCell, after: ResultCell) -> tuple[dict[str, str], dict[str, str]]:
-    """What both cells were started with, and by what their data moved, if both say so."""
+    """What both cells were started with, and by what their data moved, if both say so. The model of
+    a script is the name of its file, which is an argument."""
     ours, theirs = named_values(before.cell), named_values(after.cell)
+    if all(any(name.startswith(ARGUMENT) for name in side) for side in (ours, theirs)):
+        del ours[MatchKey.MODEL.value], theirs[MatchKey.MODEL.value]
     if before.moved_by is not None and after.moved_by is not None:
         ours["transport"], theirs["transport"] = before.moved_by, after.moved_by
     return ours, theirs

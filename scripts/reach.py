@@ -42,7 +42,7 @@ CEILINGS: Mapping[str, int] = {
     "init": 5_550,
     "docs": 4_600,
     "feature trace": 10_300,
-    "feature watch": 13_600,
+    "feature watch": 13_650,
     "feature validate": 7_600,
     "feature compare": 7_500,
     "feature decide": 4_000,

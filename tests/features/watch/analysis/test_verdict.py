@@ -46,6 +46,26 @@ def test_a_rank_that_becomes_slow_is_named_since_then() -> None:
     assert found.span.startswith("since step 1")
 
 
+def test_a_level_too_short_to_be_judged_ends_no_slow_rank() -> None:
+    def extra(rank: int, step: int) -> float:
+        return 15.0 * (rank == 1 and step >= 150) + 4.0 * (step >= 370)
+
+    log = log_of(job(2, 400, extra))
+    (found,) = _of_kind(judge_job(log).findings, FindingKind.STRAGGLER)
+
+    assert found.first == pytest.approx(150, abs=10)
+    assert found.last is None
+
+
+def test_a_rank_that_becomes_much_slower_is_told_since_then() -> None:
+    def extra(rank: int, step: int) -> float:
+        return (20.0 if step >= 150 else 2.0) * (rank == 1)
+
+    (found,) = _of_kind(judge_job(log_of(job(2, 400, extra))).findings, FindingKind.STRAGGLER)
+
+    assert found.first == pytest.approx(150, abs=10)
+
+
 def test_steps_count_from_the_job_where_its_first_ones_are_left_out() -> None:
     log = log_of(job(4, 400, lambda rank, step: 3.0 * (rank == 2 and step >= 180), noise=0.05))
     settled = log.between(100, 400)

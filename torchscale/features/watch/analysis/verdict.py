@@ -16,6 +16,7 @@ from torchscale.analysis.diagnosis.rules_straggler import LASTING_SECONDS
 from torchscale.analysis.diagnosis.signals import Signals
 from torchscale.analysis.diagnosis.spells import Spells, slow_spells
 from torchscale.analysis.exchanges.steps import JobSteps, WaitsBy
+from torchscale.analysis.stats.peers import medians_of_others
 from torchscale.features.watch.analysis.everyday.cause import LineSeconds
 from torchscale.features.watch.analysis.everyday.find import everyday_causes
 from torchscale.features.watch.analysis.everyday.memory import MemoryLimits
@@ -45,6 +46,10 @@ _RANK_KINDS = (
 )
 _OF_STRETCHES = (FindingKind.STRAGGLER, FindingKind.INPUT_PIPELINE, FindingKind.UNEVEN_STAGES)
 """What has a beginning: what comes and goes is of the whole job."""
+_SAME_LEVEL = 0.5
+"""Of what a rank costs in one stretch: with so much in the next it is the same there, as every
+quarter of a steady series has half of its mean."""
+_OfRank = tuple[FindingKind, int | None]
 
 
 @dataclass(frozen=True)
@@ -197,26 +202,60 @@ def _of_stretches(
     stretch is one finding."""
     if not changes:
         return []
-    edges = [0, *changes, log.steps]
-    is_known = {(item.finding.kind, item.finding.rank) for item in known}
-    runs: dict[tuple[FindingKind, int | None], list[list[JobFinding]]] = {}
-    for first, last in pairwise(edges):
-        part = log.between(first, last)
-        if part is None or len(part) * log.per_column < LEAST_STRETCH:
+    is_known = {_of_rank(item.finding) for item in known}
+    runs: dict[_OfRank, list[list[JobFinding]]] = {}
+    for first, last in pairwise([0, *changes, log.steps]):
+        part, end = log.between(first, last), last if last < log.steps else None
+        if part is None:
             continue
-        signals = job_signals(part, log, on_device=on_device)
-        for finding in _diagnose(signals, part, log, on_device=on_device).findings:
-            key = (finding.kind, finding.rank)
-            if key in is_known or finding.kind not in _OF_STRETCHES or finding.rank is None:
+        named = _named(part, log, on_device=on_device)
+        for key, of_key in runs.items():
+            before = of_key[-1][-1]
+            if before.last == first and key not in named and _persists(before, part, log):
+                of_key[-1][-1] = replace(before, last=end)
+        for key, finding in named.items():
+            if key in is_known:
                 continue
-            item = JobFinding(finding, first or None, last if last < log.steps else None)
-            runs.setdefault(key, [])
-            if runs[key] and runs[key][-1][-1].last == first:
-                runs[key][-1].append(item)
+            item = JobFinding(finding, first or None, end)
+            of_key = runs.setdefault(key, [])
+            if of_key and of_key[-1][-1].last == first:
+                of_key[-1].append(item)
             else:
-                runs[key].append([item])
+                of_key.append([item])
     merged = [_merged(run) for of_key in runs.values() for run in of_key]
     return [item for item in merged if _lasts(item, log)]
+
+
+def _of_rank(finding: Finding) -> _OfRank:
+    return finding.kind, finding.rank
+
+
+def _named(part: JobSteps, log: StepLog, *, on_device: bool) -> dict[_OfRank, Finding]:
+    """What a stretch shows of single ranks; nothing where it is too short to be judged."""
+    if len(part) * log.per_column < LEAST_STRETCH:
+        return {}
+    signals = job_signals(part, log, on_device=on_device)
+    found = _diagnose(signals, part, log, on_device=on_device).findings
+    return {
+        _of_rank(finding): finding
+        for finding in found
+        if finding.kind in _OF_STRETCHES and finding.rank is not None
+    }
+
+
+def _persists(item: JobFinding, part: JobSteps, log: StepLog) -> bool:
+    """Whether a rank is as slow in the next stretch, which is too short or too noisy to show it by
+    itself."""
+    named_in = log.between(item.first or 0, item.last or log.steps)
+    if named_in is None or item.finding.rank is None:
+        return False
+    row = log.ranks.index(item.finding.rank)
+    of_data = item.finding.kind is FindingKind.INPUT_PIPELINE
+    before, now = (
+        float(np.mean(beyond[row] - medians_of_others(beyond)[row]))
+        for beyond in (each.data if of_data else each.busy for each in (named_in, part))
+    )
+    return now >= _SAME_LEVEL * before > 0
 
 
 def _lasts(item: JobFinding, log: StepLog) -> bool:
@@ -238,6 +277,9 @@ def _is_one_change(item: JobFinding, later: Sequence[JobFinding]) -> bool:
 
 
 def _merged(run: Sequence[JobFinding]) -> JobFinding:
-    """One finding over neighbouring stretches: the words are those of the costliest."""
+    """One finding over neighbouring stretches: the words are those of the costliest, and it begins
+    where it costs about as much."""
     costliest = max(run, key=lambda item: item.finding.cost_seconds)
-    return JobFinding(costliest.finding, run[0].first, run[-1].last)
+    least = _SAME_LEVEL * costliest.finding.cost_seconds
+    begins = next(item.first for item in run if item.finding.cost_seconds >= least)
+    return JobFinding(costliest.finding, begins, run[-1].last)

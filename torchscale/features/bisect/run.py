@@ -260,7 +260,7 @@ class _Told:
             )
         if search.confirmed and len(search.groups) < self.left:
             self.left = len(search.groups)
-            on_line(f"{self.left} of {len(search.hypotheses)} answers are left")
+            on_line(f"answers left: {self.left} of {len(search.hypotheses)}")
 
 
 def _line(

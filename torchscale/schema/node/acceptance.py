@@ -127,6 +127,7 @@ class AcceptanceRun(Frozen):
         asked: Kind of cell → hash of what was asked of each round: figures compare where it is
             equal.
         world_size: Ranks of each launch.
+        virtual_cores: Whether the ranks run on the cores of a virtual machine.
         nodes: Nodes that are accepted together, which share the false alarms.
         versions: Versions that can change a figure, by name.
         budget_seconds, seconds: Time that was given, and that it took.
@@ -140,6 +141,7 @@ class AcceptanceRun(Frozen):
     device: Name
     asked: dict[str, str]
     world_size: Count
+    virtual_cores: bool = False
     nodes: PositiveCount = 1
     versions: dict[str, str] = Field(default_factory=dict)
     budget_seconds: Positive

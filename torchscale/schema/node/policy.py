@@ -39,8 +39,9 @@ class Policy(Frozen):
         compared: Whether every figure must lie within a limit: documented, baseline or peers.
         baseline_loss_percent: A figure further than this below its baseline is low. From session
             to session the figures of a sound machine move by 1 to 3 %.
-        flap_percent: A figure with two levels further apart than this is tested again. Of the disk,
-            whose rate is also that of whoever else uses it, limits alone judge the lower level.
+        flap_percent: A figure with two levels further apart than this is tested again. Of a disk
+            and of the cores of a virtual machine, which are also others', limits alone judge the
+            lower level.
         return_percent: A part that is slow because of the host is returned from this far below its
             reference on. Sound cards of one name differ by some 8 % in large clusters (Sinha et al.
             2022, "Not All GPUs Are Created Equal").

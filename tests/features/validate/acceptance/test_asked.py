@@ -97,6 +97,6 @@ def test_without_an_acceptance_nobody_measured_the_speeds() -> None:
 def test_the_default_in_words() -> None:
     assert policy_text(Policy()) == (
         "5 undisturbed rounds at least; a look at compute, memory, links, disk and training; no "
-        "figure more than 5 % below its baseline, or slow among its peers; no two levels of a "
-        "figure more than 25 % apart"
+        "figure more than 5 % below its baseline, or slow among its peers; no two levels "
+        "more than 25 % apart, but of a disk or virtual cores"
     )

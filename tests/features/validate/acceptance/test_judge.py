@@ -198,13 +198,15 @@ def test_two_levels_that_no_limit_judges_are_a_fact_and_no_fault(figure: str) ->
     assert levels_text(found) == "1.72 GB/s in 12 rounds, 1.90 GB/s in 8"
 
 
-def test_levels_further_apart_than_the_policy_allows_are_a_fault_but_of_a_disk() -> None:
+def test_levels_further_apart_than_the_policy_allows_are_a_fault_but_of_what_others_share() -> None:
     rng = np.random.default_rng(22)
     values = two_levels(rng, 12, 8, 0.3)
     assert only(a_run({NODE: values})).status is FigureStatus.FLAPPING
     disk = only(a_run({("disk read", "node"): values}))
-    assert disk.status is FigureStatus.NO_LIMIT
-    assert len(disk.modes) == 2
+    virtual = only(a_run({NODE: values}, device="cpu", virtual_cores=True))
+    for found in (disk, virtual):
+        assert found.status is FigureStatus.NO_LIMIT
+        assert len(found.modes) == 2
 
 
 def test_a_lower_level_that_misses_the_baseline_is_a_fault() -> None:

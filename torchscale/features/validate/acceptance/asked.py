@@ -162,7 +162,7 @@ def policy_text(policy: Policy) -> str:
     parts += [
         f"no figure more than {_percent(policy.baseline_loss_percent)} below its baseline, or slow "
         "among its peers",
-        f"no two levels of a figure more than {_percent(policy.flap_percent)} apart",
+        f"no two levels more than {_percent(policy.flap_percent)} apart, but of a disk or virtual cores",
     ]
     return "; ".join(parts)
 

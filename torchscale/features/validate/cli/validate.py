@@ -168,7 +168,7 @@ def validate(
 
     Without --policy, keep asks for 5 undisturbed rounds at least; a look at compute, memory, links,
     disk and training; no figure more than 5 % below its baseline, or slow among its peers; no two
-    levels of a figure more than 25 % apart.
+    levels more than 25 % apart, but of a disk or virtual cores.
 
     [bold]Examples[/bold]
 

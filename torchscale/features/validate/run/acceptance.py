@@ -49,6 +49,7 @@ from torchscale.schema.node.probe import NodeFacts
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.control_groups import cpu_quota
+from torchscale.util.cpu import is_virtual
 from torchscale.util.files import atomic_write_model
 from torchscale.util.scratch import scratch_directory
 from torchscale.util.units import format_coarse_seconds
@@ -168,6 +169,7 @@ class _Rounds:
             device=plan.device,
             asked=what_is_asked(plan.to_run),
             world_size=max(cell.world_size for cell in plan.to_run),
+            virtual_cores=plan.device == "cpu" and is_virtual(),
             nodes=self.options.nodes,
             versions={
                 **{name: value for name, value in versions.items() if value is not None},

@@ -133,11 +133,57 @@ def test_a_tolerance_covers_launches_that_nearly_repeat() -> None:
     assert search.means is None
 
 
-def test_an_end_without_a_mean_is_unusable() -> None:
-    numbers = iter([1.0, math.nan, 1.1, math.inf])
+def test_an_end_that_diverges_in_any_way_is_the_change() -> None:
+    diverged = iter([math.nan, math.inf] * 20)
+    search = play(lambda place: next(diverged) if place >= 5 else 1.0, scatter=SCATTER)
+    assert first_changed(search) == [5]
+    assert search.same is not None
+    assert search.same.by_kind
+
+
+def test_a_version_that_diverges_now_and_then_is_left_out() -> None:
+    seen: Counter[int] = Counter()
+
+    def number(place: int) -> float:
+        seen[place] += 1
+        if place == 5:
+            return math.nan if seen[place] % 2 else 2.4
+        return math.nan if place > 5 else 2.3
+
+    search = play(number, scatter=SCATTER)
+    assert first_changed(search) in ([5, 6], [6])
+
+
+def test_numbers_too_large_for_a_mean_are_as_good_as_infinite() -> None:
+    numbers = iter([1.0, 1e160, 1.1, 3e160])
     search = play(lambda _: next(numbers))
     assert search.ending is BisectionEnding.UNUSABLE
-    assert search.unusable == {11: "printed inf, which has no mean"}
+    assert search.unusable == {11: "printed 3e+160, which has no mean"}
+
+
+@pytest.mark.parametrize(("change", "found"), [(0.06, False), (0.5, True)])
+@pytest.mark.parametrize("how", ["auto", "mean"])
+def test_a_change_within_the_tolerance_is_none_of_means_too(
+    how: ChangeRuleName, change: float, found: bool
+) -> None:
+    search = play(
+        lambda place: 1.0 + change * (place >= 5), scatter=0.1, how=how, tolerance=0.1, seed=3
+    )
+    assert search.means is not None
+    assert (search.ending is BisectionEnding.FOUND) == found
+    assert search.ending in (BisectionEnding.FOUND, BisectionEnding.NO_DIFFERENCE)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_bad_end_that_changes_now_and_then_is_found_whichever_way(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    search = play(
+        lambda place: 2.0 - 0.1 * (place == 1 and random.random() < 0.4),
+        count=2,
+        scatter=0.001,
+        seed=seed,
+    )
+    assert search.ending is BisectionEnding.FOUND
 
 
 def test_two_launches_without_a_finite_number_make_an_environment_unusable_for_means() -> None:

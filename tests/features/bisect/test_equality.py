@@ -34,11 +34,12 @@ def test_the_rule_of_sameness(first: float, second: float, tolerance: float, sam
     assert Sameness(tolerance).holds(first, second) is same
 
 
-def test_by_kind_all_finite_numbers_are_one() -> None:
+def test_by_kind_all_finite_numbers_are_one_and_all_others() -> None:
     same = Sameness(by_kind=True)
     assert same.holds(1, 2)
     assert not same.holds(1, NAN)
-    assert not same.holds(INF, NAN)
+    assert not same.holds(-INF, 1)
+    assert same.holds(INF, NAN)
     assert same.holds(NAN, NAN)
 
 

@@ -42,6 +42,11 @@ def read(tmp_path: Path, text: str, number: PrintedNumber) -> float:
         ("loss: inf", math.inf),
         ("loss: -Infinity", -math.inf),
         ("loss 2.31s\nloss: 3\nloss 2.5x", 3.0),
+        ("epoch loss: 2.31\ncomputing loss\n2024-05-01 12:00:09 INFO saved", 2.31),
+        ("loss: 1,234.56", 1234.56),
+        ("loss: 12,345,678", 12_345_678.0),
+        ("loss: 2.31,0.5", 2.31),
+        ("step 1, loss 2, lr 3", 2.0),
     ],
 )
 def test_the_last_loss_is_found(tmp_path: Path, text: str, loss: float) -> None:
@@ -54,7 +59,11 @@ def test_nan_is_a_number(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "lossless 3", "loss scale: 1.0", "loss: abc", "loss: nano", "gloss"]
+    "text",
+    [
+        *("", "lossless 3", "loss scale: 1.0", "loss: abc", "loss: nano", "gloss"),
+        *("epoch,loss\n0,2.31", "step  lr  loss\n1  0.1  2.31", "loss:\n2.31", "loss: 2,31"),
+    ],
 )
 def test_no_loss_is_said(tmp_path: Path, text: str) -> None:
     with pytest.raises(NoNumberError, match="after a word that ends in loss"):
@@ -128,3 +137,11 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "out.json")
     with pytest.raises(NoNumberError, match="not a regular file"):
         PrintedNumber("loss", key="loss", file=Path("out.json")).read(tmp_path, tmp_path, ())
+
+
+def test_null_is_no_number_and_no_reason_to_look_further_up(tmp_path: Path) -> None:
+    text = '{"step": 9, "loss": 2.3}\n{"step": 10, "loss": null}\n'
+    with pytest.raises(NoNumberError, match="loss is null"):
+        read(tmp_path, text, PrintedNumber(key="loss"))
+    text = '{"step": 9, "loss": 2.3}\n{"step": 10}\n'
+    assert read(tmp_path, text, PrintedNumber(key="loss")) == 2.3

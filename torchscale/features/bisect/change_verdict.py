@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -89,9 +90,10 @@ class ChangeSentences:
                 f"and {last!r}. Fix the seeds of the program, or compare with --changed mean."
             )
         if not search.confirmed:
-            measured = self._ends() if self._means is not None else "too few launches"
+            is_known = self._means is not None and self._is_known(self._means)
+            measured = self._ends() if is_known else "too few launches"
             return f"Undecided whether {_inside(subject)} changed: {measured}."
-        if self._equality is not None and not self._equality.left:
+        if self._equality is not None and self._has_none(self._equality):
             return (
                 f"{subject} changed from {good} to {bad}: {self._ends()}. No answer: several of the "
                 "changes have to do with it, in none of the ways that are looked for."
@@ -144,8 +146,27 @@ class ChangeSentences:
         if sizes:
             return " and ".join(sizes)
         slow, count = search.slow_launches([p for p in range(search.count) if answer[0].is_slow(p)])
-        level = text(self._means.number(search.modes[search.count - 1].high))
+        level = text(self._level(self._means, search.count - 1, is_high=not search.slow_is_low))
         return f"{slow} of {count} launches are at {level}"
+
+    def _level(self, means: MeanShift, place: int, *, is_high: bool) -> float:
+        """The mean of an environment's numbers in one of its two states; they may lie farther apart
+        than the evidence has them."""
+        threshold = means.search.modes[place].threshold
+        finite = filter(math.isfinite, self._search.values[place])
+        return statistics.fmean(
+            number for number in finite if means.is_above(number, threshold) == is_high
+        )
+
+    @staticmethod
+    def _is_known(means: MeanShift) -> bool:
+        """Whether there is more than one launch of both ends: of one the evidence knows nothing."""
+        return min(map(means.search.launched, means.search.ends)) > 1
+
+    @staticmethod
+    def _has_none(equality: Equality) -> bool:
+        """Whether no answer fits. Of versions in order several changes are searched one by one."""
+        return not equality.is_ordered and not equality.left
 
     def _ends(self) -> str:
         """How far both ends are apart."""
@@ -216,8 +237,8 @@ class ChangeSentences:
         ignored = "" if search.counts_slow_launches else " Its launches do not count."
         notes = [
             f"Launches of {self._labels[place]} have two levels: {modes.slow} of {modes.launches} "
-            f"are at {text(self._means.number(modes.high))}, the others at "
-            f"{text(self._means.number(modes.low))}.{ignored}"
+            f"are at {text(self._level(self._means, place, is_high=True))}, the others at "
+            f"{text(self._level(self._means, place, is_high=False))}.{ignored}"
             for place, modes in sorted(search.modes.items())
         ]
         return notes + [

@@ -4,6 +4,7 @@ other, else by their means, with the search of :mod:`torchscale.features.bisect.
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from torchscale.features.bisect.equality import REPEATS, Equality, Sameness
 from torchscale.features.bisect.hypotheses import Hypothesis
 from torchscale.features.bisect.modes import Modes
 from torchscale.features.bisect.search import (
+    FIRST_ROUNDS,
     MOST_FAILURES,
     BisectionEnding,
     BisectionSearch,
@@ -25,8 +27,14 @@ _SCATTER_LOG = 0.05
 """What the scatter of launches becomes for the evidence, which expects that noise beforehand."""
 _MOST_LOG = 3.0
 """Numbers farther from the good end's are taken as that far: the largest cost that is weighed."""
+_LARGEST = 1e150
+"""Squares of larger numbers are infinite: a loss that has diverged so far is as good as that."""
 _MOST_SCATTERS = 50.0
 """Between both ends: where they are farther apart, launches count as scattering more than they do."""
+
+
+def _has_mean(number: float) -> bool:
+    return abs(number) <= _LARGEST  # false of NaN
 
 
 @dataclass(frozen=True)
@@ -35,8 +43,7 @@ class ChangeRule:
 
     Attributes:
         how: ``auto``: exactly where both ends repeat themselves, else by means.
-        tolerance: Up to which |a - b| / max(1, |a|) is no change; of means, the smallest change
-            that matters. 0 for none.
+        tolerance: Up to which |a - b| / max(1, |a|) is no change, also of means. 0 for none.
     """
 
     how: ChangeRuleName = "auto"
@@ -80,7 +87,10 @@ class MeanShift:
         self._level = good
         self._unit = math.copysign(scatter / _SCATTER_LOG, bad - good)
         self._least = least
-        limits = replace(limits, either_way=True, at_least=self._share(least) or _SCATTER_LOG)
+        smallest = self._share(least)
+        limits = replace(
+            limits, either_way=True, at_least=smallest or _SCATTER_LOG, beyond=smallest
+        )
         self.search = BisectionSearch(hypotheses, count, limits)
 
     def _share(self, size: float) -> float:
@@ -90,10 +100,12 @@ class MeanShift:
     def add(self, environment: int, number: float) -> None:
         """A launch that counts; the number is finite."""
         log = min(max((number - self._level) / self._unit, -_MOST_LOG), _MOST_LOG)
-        noise = self.search.noise if self.search.launches else None
-        if not self._least and noise:
-            # The smallest change that matters is the scatter of launches as it is known by now.
-            limits = replace(self.search.limits, at_least=math.expm1(noise))
+        good = self.search.logs(0)
+        scatter = statistics.stdev(good) if len(good) >= FIRST_ROUNDS else 0.0
+        if not self._least and scatter:
+            # The smallest change that matters is the scatter of the good end as it is known by now:
+            # that of the bad one may be the change.
+            limits = replace(self.search.limits, at_least=math.expm1(scatter))
             self.search.limits = limits
         self.search.add(environment, math.exp(log))
 
@@ -108,9 +120,9 @@ class MeanShift:
         """The smallest change that matters."""
         return self._least or math.log1p(self.search.limits.at_least) * abs(self._unit)
 
-    def number(self, log: float) -> float:
-        """A number from what the evidence has of it."""
-        return self._level + self._unit * log
+    def is_above(self, number: float, threshold: float) -> bool:
+        """Whether a number lies beyond a threshold of the evidence."""
+        return (number - self._level) / self._unit > threshold
 
     def size(self, cost: Estimate) -> Estimate:
         """A change in units of the number."""
@@ -166,7 +178,9 @@ class ChangeSearch:
         return None if self.same is None or self.means is not None else self._equality(self.same)
 
     def _equality(self, same: Sameness) -> Equality:
-        return Equality(self.hypotheses, self.count, self.values, frozenset(self.unusable), same)
+        left_out = self.unusable.keys() - set(self.ends)
+        kept = {one: found for one, found in self.values.items() if one not in left_out}
+        return Equality(self.hypotheses, self.count, kept, frozenset(self.unusable), same)
 
     @property
     def confirmed(self) -> bool:
@@ -193,7 +207,7 @@ class ChangeSearch:
 
     def mean(self, environment: int) -> Estimate | None:
         """The mean of an environment's finite numbers; ``None`` for none."""
-        finite = list(filter(math.isfinite, self.values.get(environment, ())))
+        finite = list(filter(_has_mean, self.values.get(environment, ())))
         return Estimate.of_mean(finite) if finite else None
 
     def changed(self, environment: int) -> float | None:
@@ -227,7 +241,7 @@ class ChangeSearch:
     def add(self, environment: int, number: float) -> None:
         """A launch gave its number."""
         self.launches.append((environment, number))
-        if self.means is not None and not math.isfinite(number):
+        if self.means is not None and not _has_mean(number):
             self.add_failure(environment, f"printed {number:g}, which has no mean")
             return
         self._failures[environment] = 0
@@ -269,6 +283,9 @@ class ChangeSearch:
             # Where NaN is what changed, it repeats though numbers scatter.
             self.same = replace(self.same, by_kind=True)
             equality = self._equality(self.same)
+            while equality.differs and equality.unlike not in (None, *self.ends):
+                self.unusable[equality.unlike] = "printed finite numbers and others"
+                equality = self._equality(self.same)
             if equality.unlike is not None or not equality.differs:
                 return self._begin_means()
         if not equality.differs:
@@ -280,9 +297,7 @@ class ChangeSearch:
         return None
 
     def _begin_means(self) -> BisectionEnding | None:
-        finite = {
-            place: list(filter(math.isfinite, numbers)) for place, numbers in self.values.items()
-        }
+        finite = {place: list(filter(_has_mean, numbers)) for place, numbers in self.values.items()}
         for end in self.ends:
             if not finite[end]:
                 self.unusable[end] = f"printed {self.values[end][-1]:g}, which has no mean"
@@ -293,7 +308,7 @@ class ChangeSearch:
             self.count,
             replace(self.limits, most_launches=self.limits.most_launches - len(self.launches)),
             (finite[good], finite[bad]),
-            self.rule.tolerance * max(1.0, abs(finite[good][0])) * (self.rule.how == "mean"),
+            self.rule.tolerance * max(1.0, abs(finite[good][0])),
         )
         for environment, reason in self.unusable.items():
             self.means.search.set_unusable(environment, reason)

@@ -26,7 +26,7 @@ class Sameness:
 
     Attributes:
         tolerance: |a - b| up to this times max(1, |a|) is no difference.
-        by_kind: All finite numbers are one: a change is NaN or an infinity.
+        by_kind: All finite numbers are one, and all others: a change is NaN or an infinity.
     """
 
     tolerance: float = 0.0
@@ -34,9 +34,9 @@ class Sameness:
 
     def holds(self, first: float, second: float) -> bool:
         """Whether the second counts as the first."""
+        if self.by_kind:
+            return math.isfinite(first) == math.isfinite(second)
         distance = apart(first, second)
-        if self.by_kind and math.isfinite(first) and math.isfinite(second):
-            return True
         return distance == 0 or distance <= self.tolerance * max(1.0, abs(first)) < math.inf
 
 

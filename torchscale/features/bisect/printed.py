@@ -13,20 +13,28 @@ from torchscale.errors import UsageError
 from torchscale.util.files import read_bounded, read_end
 from torchscale.util.processes.subprocesses import tail
 
+_GAP = r"[^\S\r\n]"
+"""Space within a line: what follows on the next one is of something else."""
+_DIGITS = r"\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.\d*|\d+(?!,\d)|\.\d+"
+"""A comma stands before three digits, or ends the number; in 2,31 it is neither."""
 LOSS_PATTERN = (
     r"(?i)loss['\"]?"  # of train_loss, val/loss, "loss"
-    r"(?:\s*(?:[:=│|]|\bis\b)\s*|\s+)"
-    r"['\"]?(?:[\w.]+\(\s*)?"  # tensor(, np.float32(
-    r"([-+]?(?:nan|inf(?:inity)?|(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?))(?!\.?\w)"
+    rf"(?:{_GAP}*(?:[:=│|]|\bis\b){_GAP}*|{_GAP}+)"
+    rf"['\"]?(?:[\w.]+\({_GAP}*)?"  # tensor(, np.float32(
+    rf"([-+]?(?:nan|inf(?:inity)?|(?:{_DIGITS})(?:e[-+]?\d+)?))(?!\.?\w)"
 )
 """A word that ends in ``loss``, a colon, ``=``, ``is``, the line of a table or a space, and a
-number."""
+number on the same line."""
 LOSS_KEY = "loss"
 """Of a file, where no other is named."""
 _PRINTED_BYTES = 1 << 20
 """The end of what a program prints: the last number is looked for there."""
 _FILE_BYTES = 16 << 20
 """A larger file is read from its end, as lines."""
+
+
+_ABSENT = object()
+"""What a key leads to that is not there; null is there."""
 
 
 class NoNumberError(Exception):
@@ -121,14 +129,16 @@ class PrintedNumber:
         key = self.key or LOSS_KEY
         for content in _objects(text):
             found = _inside(content, key)
-            if found is not None:
+            if found is not _ABSENT:
                 return self._number(found)
         raise NoNumberError(f"{did} no line that is a JSON object with {key}")
 
     def _number(self, found: object) -> float:
         key = self.key or LOSS_KEY
-        if found is None:
+        if found is _ABSENT:
             raise NoNumberError(f"{self.file} has no {key}")
+        if found is None:  # some write NaN as null
+            raise NoNumberError(f"{key} is null, and no number")
         if isinstance(found, bool) or not isinstance(found, int | float | str):
             raise NoNumberError(f"{key} is {type(found).__name__}, and no number")
         try:
@@ -167,14 +177,14 @@ def _objects(text: str) -> Iterator[dict[str, object]]:
 
 
 def _inside(content: object, key: str) -> object:
-    """What a key leads to, one with dots in its name first; ``None`` for nothing."""
+    """What a key leads to, one with dots in its name first; ``_ABSENT`` for nothing."""
     if isinstance(content, dict) and key in content:
         return content[key]
     name, _, rest = key.partition(".")
-    found: object = None
+    found: object = _ABSENT
     if isinstance(content, dict):
-        found = content.get(name)
+        found = content.get(name, _ABSENT)
     elif isinstance(content, list) and re.fullmatch(r"-?\d{1,9}", name):
         place = int(name)
-        found = content[place] if -len(content) <= place < len(content) else None
-    return _inside(found, rest) if rest and found is not None else found
+        found = content[place] if -len(content) <= place < len(content) else _ABSENT
+    return _inside(found, rest) if rest and found is not _ABSENT else found

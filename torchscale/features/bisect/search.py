@@ -58,12 +58,14 @@ class Limits:
         at_least: Smallest cost that matters, as a share.
         most_launches: That count, of all environments together.
         either_way: Whether a cost below none matters too: a number may fall as well as rise.
+        beyond: Cost up to which the ends are not known to differ.
     """
 
     alpha: float = 0.05
     at_least: float = 0.03
     most_launches: int = 200
     either_way: bool = False
+    beyond: float = 0.0
 
 
 @dataclass
@@ -197,6 +199,14 @@ class BisectionSearch:
         kept = [one for one in self.launches if one.environment not in self._left_out]
         return self._of(kept).noise
 
+    @property
+    def slow_is_low(self) -> bool:
+        """Whether the lower of the bad end's two states is the one that the good end has not."""
+        modes, good = self.modes.get(self.count - 1), self.logs(0)
+        if not self.limits.either_way or modes is None or not good:
+            return False
+        return float(np.median(good)) > modes.threshold
+
     def slow_launches(self, environments: Sequence[int]) -> tuple[int, int]:
         """Of some environments: slow launches, and all; by the two states of the bad end."""
         judged = [one for one in self._judged(self.launches) if one.environment in environments]
@@ -209,7 +219,8 @@ class BisectionSearch:
     def _judged(self, launches: Sequence[Launched]) -> list[Judged]:
         modes = self.modes.get(self.count - 1)
         threshold = math.inf if modes is None else modes.threshold
-        return [Judged(one.environment, one.log > threshold) for one in launches]
+        sign = -1 if self.slow_is_low else 1
+        return [Judged(one.environment, sign * (one.log - threshold) > 0) for one in launches]
 
     @property
     def difference(self) -> Estimate:
@@ -372,7 +383,7 @@ class BisectionSearch:
             low, high = self.difference.bounds
             if self.limits.either_way:  # a fall counts as the rise that takes it back
                 low, high = max(low, 1 / (1 + high) - 1), max(high, 1 / (1 + low) - 1)
-            self.confirmed = low > 0
+            self.confirmed = low > self.limits.beyond
             if not self.confirmed and high < self.limits.at_least:
                 return BisectionEnding.NO_DIFFERENCE
         if self.confirmed and len(self.groups) <= 1 and not self._last_launches():

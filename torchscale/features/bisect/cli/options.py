@@ -22,13 +22,13 @@ class MetricOptions:
     """What launches are judged by."""
 
     metric: Annotated[
-        str,
+        str | None,
         option(
             "--metric NAME",
             "step: mean step of torch.optim, seen from outside. wall: seconds of the command. "
-            "cpu: its CPU seconds. loss: did the loss change that it prints last?",
+            "cpu: its CPU seconds. loss: did the loss change that it prints last? Default: step",
         ),
-    ] = "step"
+    ] = None
     metric_regex: Annotated[
         str | None,
         option(
@@ -75,6 +75,17 @@ class MetricOptions:
         """
         from torchscale.features.bisect.launcher import LaunchMetric  # noqa: PLC0415
 
+        places = {
+            "--metric-regex": self.metric_regex,
+            "--metric-key": self.metric_key,
+            "--metric-file": self.metric_file,
+        }
+        for option_name, value in places.items():
+            if value is not None and self.metric not in (None, "loss"):
+                raise UsageError(
+                    f"--metric {self.metric} and {option_name}: name one",
+                    hint="leave one of them out",
+                )
         if self.asks_for_change:
             return LaunchMetric("change", source=self._source())
         if self.metric_regex is not None:
@@ -82,7 +93,7 @@ class MetricOptions:
         if self.higher_is_better:
             raise UsageError("--higher-is-better is about the number of --metric-regex")
         for known in _METRICS:
-            if self.metric == known:
+            if (self.metric or "step") == known:
                 return LaunchMetric(known)
         raise UsageError(f"--metric {self.metric}: expected one of {', '.join(_METRICS)}, loss")
 

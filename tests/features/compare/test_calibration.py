@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.features.compare.cli.test_compare import measured
+from torchscale.config.choices import Metric
 from torchscale.config.experiment import Experiment
 from torchscale.errors import UsageError
 from torchscale.features.compare import calibration
@@ -29,7 +30,7 @@ def rules(tmp_path: Path, *, replace: bool = False) -> CalibrationRules:
 
 def level(number: int) -> list[float]:
     """Seconds of the launches of a run: runs differ by a percent."""
-    return [1 + 0.01 * (number % 5) + 0.001 * launch for launch in range(2)]
+    return [1 + 0.01 * (number % 5) + 1e-6 * number + 0.001 * launch for launch in range(2)]
 
 
 def a_a_folder(folder: Path, count: int) -> Path:
@@ -75,7 +76,7 @@ def test_the_launches_of_all_runs_are_the_baseline_each_in_its_session(tmp_path:
 def test_an_interrupted_series_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = measured(tmp_path / "results" / "main", level(0), benchmark={"repeats": 2})
+    run = measured(tmp_path / "results" / "main", level(99), benchmark={"repeats": 2})
     measure = Measure(interrupted=4)
     monkeypatch.setattr(calibration, "_MEASURE", {"benchmark": measure})
     first = measure_and_calibrate("main", [str(run)], 10, rules(tmp_path))
@@ -118,3 +119,34 @@ def test_what_cannot_be_measured_again_is_refused_before_anything_is_measured(
     with pytest.raises(UsageError, match="one run again, not 2"):
         measure_and_calibrate("other", [str(run), str(run)], 10, rules(tmp_path))
     assert not (tmp_path / "results" / "main-calibration").exists()
+
+
+def test_runs_are_named_as_everywhere_and_each_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_a_folder(tmp_path / "results", 11)
+    monkeypatch.chdir(tmp_path)
+    names = [f"run-{number:02}" for number in range(11)]
+    outcome = calibrate_runs("main", [*names, "results/run-00"], rules(tmp_path))
+    assert outcome.saved is not None
+    assert outcome.saved.calibration.runs == 11
+
+
+def test_what_the_run_does_not_have_is_said_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = measured(tmp_path / "main", level(99), benchmark={"repeats": 2})
+    measure = Measure(interrupted=100)
+    monkeypatch.setattr(calibration, "_MEASURE", {"benchmark": measure})
+    asked = CalibrationRules((Metric.COST,), RATE, tmp_path / "baselines")
+    with pytest.raises(UsageError, match=r"--metric cost: .* has none"):
+        measure_and_calibrate("main", [str(run)], 10, asked)
+    assert not measure.written
+
+
+def test_records_alone_have_no_sessions(tmp_path: Path) -> None:
+    folder = a_a_folder(tmp_path / "nights", 12)
+    records = sorted(map(str, folder.glob("*/cells/*/launch-0/record.json")))
+    outcome = calibrate_runs("main", records, rules(tmp_path))
+    assert outcome.saved is not None
+    assert outcome.runs == 12

@@ -9,13 +9,14 @@ import pytest
 from tests.features.compare.cli.test_compare import measured
 from torchscale.config.choices import CompareFormat
 from torchscale.errors import UsageError
-from torchscale.features.compare.baselines import baseline_rows, save
+from torchscale.features.compare.baselines import baseline_rows, read_kept, save
 from torchscale.features.compare.peers import (
     compare_with_machines,
     names_files,
     render_peers,
     save_machines,
 )
+from torchscale.schema.run.result_set import MachineResults
 
 
 def machines(tmp_path: Path, count: int = 3) -> list[str]:
@@ -84,3 +85,13 @@ def test_words_for_earlier_runs_win_over_files(
     (tmp_path / word).mkdir()
     assert not names_files(word)
     assert names_files(f"./{word}")
+
+
+def test_a_fleet_grows_by_its_name_and_holds_each_machine_once(tmp_path: Path) -> None:
+    sources, kept = machines(tmp_path, 4), tmp_path / "kept"
+    save_machines("fleet", sources[:3], baselines=kept)
+    _, content = save_machines("more", ["fleet", sources[3], sources[0]], baselines=kept)
+    assert [one.name for one in content.machines] == ["m0", "m1", "m2", "m3"]
+    kept_again = read_kept("more", kept)
+    assert isinstance(kept_again, MachineResults)
+    assert len(kept_again.machines) == 4

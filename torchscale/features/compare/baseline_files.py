@@ -27,11 +27,20 @@ def load_baseline(name: str, baselines: Path = BASELINES) -> ResultSet:
         UsageError: there is none of that name.
         StoreError: it cannot be read.
     """
+    return read_baseline(existing_path(name, baselines))
+
+
+def existing_path(name: str, baselines: Path) -> Path:
+    """The file of a baseline.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
     path = baseline_path(name, baselines)
     if not path.is_file():
         names = ", ".join(existing.stem for existing in list_baselines(baselines)) or "none"
         raise UsageError(f"no baseline {name!r} in {baselines}; there: {names}")
-    return read_baseline(path)
+    return path
 
 
 def read_baseline(path: Path) -> ResultSet:
@@ -57,6 +66,11 @@ def read_saved(path: Path) -> ResultSet | MachineResults:
         StoreError: it cannot be read.
     """
     return read_machines(path) or _read(path, ResultSet)
+
+
+def machines_of(saved: ResultSet | MachineResults) -> tuple[ResultSet, ...]:
+    """The results of each machine."""
+    return saved.machines if isinstance(saved, MachineResults) else (saved,)
 
 
 def read_machines(path: Path) -> MachineResults | None:

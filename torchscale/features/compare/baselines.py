@@ -10,8 +10,10 @@ from torchscale.features.compare.analysis.matching import workload_key
 from torchscale.features.compare.baseline_files import (
     BASELINES,
     baseline_path,
+    existing_path,
     list_baselines,
     load_baseline,
+    machines_of,
     read_saved,
     save_baseline,
 )
@@ -78,6 +80,16 @@ def read(name: str, baselines: Path = BASELINES) -> ResultSet:
     return load_baseline(name, baselines)
 
 
+def read_kept(name: str, baselines: Path = BASELINES) -> ResultSet | MachineResults:
+    """What was kept under a name, of one machine or several.
+
+    Raises:
+        UsageError: there is no such baseline.
+        StoreError: it cannot be read.
+    """
+    return read_saved(existing_path(name, baselines))
+
+
 def baseline_rows(baselines: Path = BASELINES) -> list[BaselineRow]:
     """Every baseline with what it holds; one that cannot be read has its ``problem`` instead."""
     return [_row(path) for path in list_baselines(baselines)]
@@ -88,7 +100,7 @@ def _row(path: Path) -> BaselineRow:
         saved = read_saved(path)
     except TorchscaleError as error:
         return BaselineRow(path.stem, problem=error.message)
-    machines = saved.machines if isinstance(saved, MachineResults) else (saved,)
+    machines = machines_of(saved)
     cells = [cell for results in machines for cell in results.cells]
     measured = [cell for cell in cells if cell.launches]
     return BaselineRow(

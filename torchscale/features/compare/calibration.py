@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,14 +13,15 @@ from torchscale.door import Slot
 from torchscale.errors import StoreError, UsageError
 from torchscale.features.compare.analysis.calibrate import MIN_RUNS, calibrate
 from torchscale.features.compare.analysis.differences import SideDifference, differences
+from torchscale.features.compare.analysis.headlines import decides
 from torchscale.features.compare.baseline_files import BASELINES, free_path, save_baseline
-from torchscale.features.compare.inputs import load_sides, load_source
+from torchscale.features.compare.inputs import each_once, load_sides, load_source, meant_source
 from torchscale.features.compare.merged import calibrated_baseline
 from torchscale.features.compare.rate import AlarmRate
 from torchscale.observer import SILENT, Observer
 from torchscale.read.folders import run_folder
 from torchscale.schema.run.calibration import Calibration
-from torchscale.schema.run.result_set import ResultSet
+from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.util.secret_names import REDACTED
 
 MOST_RUNS = 200
@@ -97,15 +98,16 @@ def calibrate_runs(
         OutputError: the baseline cannot be written.
     """
     free_path(name, rules.baselines, replace=rules.replace)
+    meant = [meant_source(source, rules.baselines) for source in sources]
     with observer.status("Reading"):
-        sides, left_out = load_sides(sources, rules.baselines)
+        sides, left_out = load_sides(meant, rules.baselines)
     for text in left_out:
         observer.note(text)
     if not sides:
         raise UsageError(f"{' '.join(sources)}: no run; expected {MIN_RUNS} A/A runs or more")
-    runs = [side.results for side in sides]
+    runs = each_once([side.results for side in sides], observer)
     differing = differences(runs)
-    _refuse_other_machines([one for one in differing if one.forbids])
+    _refuse_other_machines(differing)
     calibration = calibrate(runs, rules.metrics, rules.rate)
     results = calibrated_baseline(runs, calibration)
     path = save_baseline(results, name, rules.baselines, replace=rules.replace)
@@ -145,6 +147,9 @@ def measure_and_calibrate(
     run = run_folder(Path(sources[0]), observer)
     reference = load_source(str(run), rules.baselines)
     experiment = _repeatable(reference, run)
+    if not any(decides(*figure, rules.metrics) for figure in _figures(reference)):
+        wanted = " or ".join(metric.value for metric in rules.metrics)
+        raise UsageError(f"--metric {wanted}: {run} has none, so there is nothing to calibrate")
     folder = run.parent / f"{run.name}-calibration"
     for number in range(1, count + 1):
         directory = folder / f"run-{number:03d}"
@@ -154,6 +159,8 @@ def measure_and_calibrate(
         measured = _MEASURE["benchmark"](experiment, output_dir=directory, observer=observer)
         if measured.interrupted:
             return CalibrationOutcome(None, number - 1)
+        if number == 1:  # on another machine the others would be in vain
+            _refuse_other_machines(differences([reference, load_source(str(directory))]))
     return calibrate_runs(name, [str(run), str(folder)], rules, observer)
 
 
@@ -191,7 +198,14 @@ def _is_complete(directory: Path, reference: ResultSet) -> bool:
     return all(launches.get(cell.cell.id, 0) >= len(cell.launches) for cell in reference.cells)
 
 
-def _refuse_other_machines(forbidding: Sequence[SideDifference]) -> None:
+def _figures(results: ResultSet) -> Iterator[tuple[ResultCell, Metric]]:
+    for cell in results.cells:
+        for metric in dict.fromkeys(key.metric for one in cell.launches for key in one.values):
+            yield cell, metric
+
+
+def _refuse_other_machines(differing: Sequence[SideDifference]) -> None:
+    forbidding = [one for one in differing if one.forbids]
     if not forbidding:
         return
     unequal = "; ".join(f"{one.what} ({' | '.join(sorted(set(one.values)))})" for one in forbidding)

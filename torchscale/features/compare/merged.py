@@ -20,11 +20,14 @@ def merged_cell(parts: Sequence[ResultCell]) -> ResultCell:
 
 
 def merged_sessions(runs: Sequence[ResultSet]) -> dict[str, object]:
-    """Fields of a result set that has the sessions of all of them; there is one or more."""
+    """Fields of a result set that has the sessions of all of them; none where records are all that
+    there is."""
     sessions = sorted(
         (session for run in runs for session in run.sessions),
         key=lambda session: session.started_at,
     )
+    if not sessions:
+        return {}
     first, *later = sessions
     return {
         "tool_version": first.tool_version,

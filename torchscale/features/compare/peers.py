@@ -17,7 +17,7 @@ from torchscale.features.compare.baseline_files import (
 )
 from torchscale.features.compare.history.baselines import Against
 from torchscale.features.compare.history.entry import history_entry
-from torchscale.features.compare.inputs import load_source, meant_source, runs_in
+from torchscale.features.compare.inputs import each_once, load_source, meant_source, runs_in
 from torchscale.features.compare.peers_schema import PeersExport
 from torchscale.features.compare.sections.peers import peers_document
 from torchscale.observer import SILENT, Observer
@@ -105,6 +105,7 @@ def save_machines(
     with observer.status("Reading"):
         for source in sources:
             machines += _of_source(Path(meant_source(source, baselines)), baselines)
+    machines = each_once(machines, observer)
     empty = [one.name for one in machines if not any(cell.launches for cell in one.cells)]
     if empty:
         raise UsageError(f"nothing was measured in {empty[0]}, so it is no reference")
@@ -156,7 +157,10 @@ def _machines(against: str, baselines: Path) -> tuple[list[PeerMachine], list[st
 
 
 def _of_source(path: Path, baselines: Path) -> list[ResultSet]:
-    """The results in a file of several machines, a baseline, or a run folder."""
+    """The results in a file of several machines, a baseline by its path or name, or a run
+    folder."""
+    if not path.exists():
+        path = find_baseline(str(path), baselines) or path
     if path.is_file():
         several = read_machines(path)
         if several is not None:

@@ -20,6 +20,10 @@ from torchscale.schema.base import (
 )
 from torchscale.schema.run.metric_key import MetricKey
 
+MOST = 0.99
+"""Largest threshold: a run that scatters so much, or one A/A run that lies far from all others,
+makes a gate that finds nothing, and its numbers stay finite."""
+
 
 class Scatter(Frozen):
     """One figure over A/A runs.
@@ -37,7 +41,7 @@ class Scatter(Frozen):
     launches: PositiveCount
     between: NotNegative
     within: NotNegative | None = None
-    threshold: Annotated[float, Field(gt=0, lt=1, strict=True)]
+    threshold: Annotated[float, Field(gt=0, le=MOST, strict=True)]
 
     def spread(self, launches: int) -> float:
         """Standard deviation of the mean of a run with so many launches, of its logarithm."""
@@ -51,7 +55,7 @@ class Scatter(Frozen):
         if usual == 0:
             return self.threshold
         log = math.log1p(-self.threshold) * self.spread(launches) / usual
-        return -math.expm1(log)
+        return min(MOST, -math.expm1(log))
 
     def found_loss(self, deviations: float) -> float:
         """The loss by which a run lies so many standard deviations beyond the threshold."""

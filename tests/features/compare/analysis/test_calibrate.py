@@ -12,6 +12,7 @@ from torchscale.config.choices import Metric
 from torchscale.errors import UsageError
 from torchscale.features.compare.analysis.calibrate import MIN_RUNS, calibrate
 from torchscale.features.compare.rate import AlarmRate
+from torchscale.schema.run.calibration import MOST
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.schema.state import State
 
@@ -145,3 +146,23 @@ def test_a_cell_that_failed_in_some_runs_has_its_own_count() -> None:
     ]
     found = calibrate([*failed, *runs[3:]], (), A_YEAR)
     assert [one.cell for one in found.cells] == [runs[0].cells[0].cell.id], "nine runs are too few"
+
+
+def test_an_a_a_run_far_from_all_others_leaves_numbers_finite() -> None:
+    found = calibrate(
+        with_levels([100 + 0.1 * (place % 3) for place in range(19)] + [70.0]), (), A_YEAR
+    )
+    (cell,) = found.cells
+    assert cell.threshold == MOST
+    assert cell.threshold_of(1) == MOST
+
+
+def test_a_flag_of_one_launch_counts_for_its_run() -> None:
+    runs = a_a_runs(12)
+    (cell,) = runs[0].cells
+    first, *others = cell.launches
+    contended = first.model_copy(update={"flags": ("contended",)})
+    quiet = [one.model_copy(update={"flags": ()}) for one in others]
+    cell = cell.model_copy(update={"flags": ("contended",), "launches": (contended, *quiet)})
+    runs[0] = runs[0].model_copy(update={"cells": (cell,)})
+    assert calibrate(runs, (), A_YEAR).conditions == {"contended": 1}

@@ -5,7 +5,7 @@ import pytest
 from tests.factories import cells
 from tests.features.compare.analysis.test_calibrate import A_YEAR, ONE_IN_20, a_a_runs
 from tests.features.compare.analysis.test_compare import result, side, throughput
-from torchscale.config.choices import FailOn, Metric
+from torchscale.config.choices import FailOn, MatchKey, Metric
 from torchscale.features.compare.analysis.calibrate import calibrate
 from torchscale.features.compare.analysis.change import ChangeVerdict, Reason
 from torchscale.features.compare.analysis.compare import compare
@@ -105,3 +105,27 @@ def test_a_wide_threshold_does_not_fail_the_gate_by_itself() -> None:
     assert limit is not None
     assert limit > 0.25
     assert gated(pair) == 0
+
+
+def test_a_cell_that_nothing_bounds_is_withheld_from_the_mean_and_fails_no_gate() -> None:
+    found = new(97.0, planned=3)
+    throttled, *others = found.cells
+    launches = tuple(one.model_copy(update={"flags": ("throttled",)}) for one in throttled.launches)
+    throttled = throttled.model_copy(update={"flags": ("throttled",), "launches": launches})
+    pair = compare(baseline(planned=3), found.model_copy(update={"cells": (throttled, *others)}))
+    (overall,) = (one for one in pair.overall if one.metric is Metric.THROUGHPUT)
+    assert (overall.verdict, overall.cells, overall.withheld) == (ChangeVerdict.SAME, 2, 1)
+    assert gated(pair) == 0
+
+
+def test_one_unbounded_launch_may_hide_a_loss_by_its_own_figure() -> None:
+    for rate, code in ((97.0, 0), (60.0, 1)):
+        pair = compare(baseline(), new(rate, flags=("throttled",)))
+        assert pair.overall[0].verdict is ChangeVerdict.UNCLEAR
+        assert pair.overall[0].low is None or gated(pair) == code
+
+
+def test_another_workload_that_was_matched_by_name_keeps_its_rule() -> None:
+    (other,) = cells(batch_sizes=[64], gpu_counts=[1])
+    pair = compare(baseline(), side(result(other, [70.0])), match=(MatchKey.MODEL,))
+    assert throughput(pair).limit is None

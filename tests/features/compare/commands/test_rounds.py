@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -173,3 +174,25 @@ def test_a_folder_of_other_commands_and_a_program_that_is_not_there_are_refused(
     with pytest.raises(MachineError, match="C: cannot start no-such-program"):
         play(launches, "python3 a", "python3 b", "no-such-program x")
     assert not launches.launched
+
+
+def test_single_failures_in_different_launches_end_nothing(play: Any) -> None:
+    launches = FakeLaunches({"a": 0.01, "b": 0.02}, failing={"a": [State.CRASHED]})
+    original = launches.launch
+
+    later = [State.CRASHED]
+
+    def failing_later(command: Sequence[str], folder: Path) -> LaunchRecord:
+        if later and launches.launched.count("a") == 3:
+            launches.failing["a"].append(later.pop())
+        return original(command, folder)
+
+    launches.launch = failing_later  # type: ignore[method-assign]
+    assert verdicts(play(launches)) == [ChangeVerdict.WORSE]
+
+
+def test_launches_of_another_time_are_no_turns(play: Any, tmp_path: Path) -> None:
+    play(FakeLaunches({"a": 0.01, "b": 0.02}))
+    shutil.rmtree(tmp_path / "kept" / "B")
+    with pytest.raises(StoreError, match="launches from another time: 3 of A and 0 of B"):
+        play(FakeLaunches({"a": 0.01, "c": 0.02}))

@@ -19,11 +19,17 @@ from torchscale.analysis.stats.series import student_t_quantile
 from torchscale.analysis.stats.sessions import Groups, session_noise
 from torchscale.config.choices import Metric
 from torchscale.errors import UsageError
-from torchscale.features.compare.analysis.disturbances import flagged_conditions
+from torchscale.features.compare.analysis.disturbances import any_conditions
 from torchscale.features.compare.analysis.headlines import decides
 from torchscale.features.compare.analysis.matching import workload_key
 from torchscale.features.compare.rate import AlarmRate
-from torchscale.schema.run.calibration import Calibration, CellScatter, OverallScatter, Scatter
+from torchscale.schema.run.calibration import (
+    MOST,
+    Calibration,
+    CellScatter,
+    OverallScatter,
+    Scatter,
+)
 from torchscale.schema.run.metric_key import MetricKey
 from torchscale.schema.run.result_set import ResultSet
 from torchscale.schema.state import State
@@ -190,7 +196,7 @@ def _scatter(groups: ByRun, deviations: float) -> Scatter:
         launches=min(map(len, sides)),
         between=between,
         within=within,
-        threshold=max(LEAST, -math.expm1(-log)),
+        threshold=min(MOST, max(LEAST, -math.expm1(-log))),
     )
 
 
@@ -212,7 +218,7 @@ def _within(groups: Groups) -> float | None:
 
 
 def _conditions(run: ResultSet) -> set[str]:
-    return {flag for cell in run.cells for flag in flagged_conditions(cell)}
+    return {flag for cell in run.cells for flag in any_conditions(cell)}
 
 
 def _hosts(runs: Sequence[ResultSet]) -> tuple[str, ...]:

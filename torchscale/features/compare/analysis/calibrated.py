@@ -15,6 +15,7 @@ from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.change import ChangeVerdict, MetricChange, Reason
 from torchscale.features.compare.analysis.headlines import HEADLINES
 from torchscale.features.compare.analysis.machine_speed import SLOWED
+from torchscale.features.compare.analysis.matching import is_same_work
 from torchscale.features.compare.analysis.pair import (
     CellComparison,
     CellOutcome,
@@ -26,8 +27,8 @@ from torchscale.util.optional import complete, optional
 
 
 def judged_by_calibration(pair: Pair, calibration: Calibration) -> Pair:
-    """A pair with verdicts by the thresholds of its reference, wherever that has one. A cell on
-    another device keeps its verdict: the scatter of that device is not known."""
+    """A pair with verdicts by the thresholds of its reference, wherever that has one. A cell of
+    another workload or on another device keeps its verdict: its scatter is not known."""
     cells = tuple(_judged_cell(cell, calibration) for cell in pair.cells)
     overall = tuple(_judged_overall(one, cells, calibration) for one in pair.overall)
     score = pair.score
@@ -42,7 +43,7 @@ def _judged_cell(cell: CellComparison, calibration: Calibration) -> CellComparis
     before, after = cell.before, cell.after
     if cell.outcome is not CellOutcome.COMPARED or before is None or after is None:
         return cell
-    if before.device != after.device:
+    if before.device != after.device or not is_same_work(before, after):
         return cell
     scatter = {one.figure: one for one in calibration.cells if one.cell == before.cell.id}
     changes = [
@@ -79,6 +80,8 @@ def _judged_overall(
     judged = [(cell, change) for cell, change in of_metric if change.limit is not None]
     if not judged:
         return one
+    bounded = [(cell, change) for cell, change in judged if None not in (change.low, change.high)]
+    judged = bounded or judged
     changes = [change for _, change in judged]
     low, high = (
         optional(mean_ratio, complete(ends))

@@ -115,6 +115,11 @@ def disturbed_launches(cell: ResultCell) -> list[bool]:
     return [any(flags) for flags in zip(*by_flag, strict=True)]
 
 
+def any_conditions(cell: ResultCell) -> tuple[str, ...]:
+    """Which of ``CONDITIONS`` any of a cell's launches was measured under."""
+    return tuple(flag.value for flag in CONDITIONS if any(_flagged(cell, flag)))
+
+
 def flagged_conditions(cell: ResultCell) -> tuple[str, ...]:
     """Which of ``CONDITIONS`` more than a third of a cell's launches were measured under."""
     return tuple(

@@ -213,6 +213,12 @@ def workload_key(cell: AnyCell) -> str:
     return _workload(cell, precision_counts=True)
 
 
+def is_same_work(before: ResultCell, after: ResultCell) -> bool:
+    """Whether both measure the same, or a script whose arguments alone may differ."""
+    is_one_script = any(len(alike) == 2 for alike in _scripts([before, after]).values())
+    return is_one_script or workload_key(before.cell) == workload_key(after.cell)
+
+
 def _workload(cell: AnyCell, precision_counts: bool) -> str:
     without = _HOW_MEASURED if precision_counts else {*_HOW_MEASURED, "precision"}
     memory, checkpoint = as_kind(cell, MemoryCell), as_kind(cell, CheckpointCell)

@@ -147,13 +147,16 @@ class Overall:
 
     def may_hide_loss(self, threshold: float) -> bool:
         """Whether it is unclear and a loss of a quarter (``BLIND``), or of the threshold if that is
-        larger, is possible."""
+        larger, is possible. By a calibration no interval decides, and one launch has none."""
         if self.verdict.decided:
             return False
         end = self.low if self.metric.higher_is_better else self.high
-        if self.reason is Reason.FEW_LAUNCHES or end is None or end.interval is None:
+        if self.reason is Reason.FEW_LAUNCHES or end is None:
             return True
-        worst = end.interval[0] if self.metric.higher_is_better else 1 / end.interval[1]
+        interval = end.interval if self.limit is None else (end.value, end.value)
+        if interval is None:
+            return True
+        worst = interval[0] if self.metric.higher_is_better else 1 / interval[1]
         return worst < 1 - max(BLIND, threshold)
 
 

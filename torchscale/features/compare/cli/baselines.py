@@ -28,16 +28,18 @@ def baselines(
 
     [cyan]torchscale runs baselines main --json[/cyan]
     """
-    from torchscale.features.compare.baselines import baseline_rows, read  # noqa: PLC0415
+    from torchscale.features.compare.baseline_files import machines_of  # noqa: PLC0415 - as below
+    from torchscale.features.compare.baselines import baseline_rows, read_kept  # noqa: PLC0415
     from torchscale.features.compare.sections.result_set import result_set_blocks  # noqa: PLC0415
     from torchscale.features.compare.terminal.baselines import baselines_json, baselines_table  # noqa: PLC0415 - not for `--help`
     from torchscale.report.formats.console import print_blocks  # noqa: PLC0415
 
     if name is not None:
-        results = read(name, directory)
+        kept = read_kept(name, directory)
         if as_json:
-            print_json(results.model_dump_json(indent=1))
-        else:
+            print_json(kept.model_dump_json(indent=1))
+            return
+        for results in machines_of(kept):
             print_blocks(result_set_blocks(results), result_console())
         return
     rows = baseline_rows(directory)

@@ -31,7 +31,7 @@ from torchscale.schema.state import State
 from torchscale.store.run_folder import load_run
 from torchscale.util.redaction import redact_arguments
 from torchscale.util.units import format_coarse_seconds, format_seconds
-from torchscale.util.words import plural
+from torchscale.util.words import listed, plural
 
 _MATCH = (MatchKey.DATA,)
 """Each side has one cell, whose data are its own: they match, whatever else differs."""
@@ -112,7 +112,7 @@ def compare_commands(
         The comparison; ``None`` where the user stopped.
 
     Raises:
-        TorchscaleError: a command failed twice, or no step of it could be measured.
+        TorchscaleError: a launch failed twice, or no step of it could be measured.
         MachineError: a command cannot be started.
         StoreError: the folder is in use, or of other commands.
         OutputError: it cannot be written.
@@ -124,6 +124,7 @@ def compare_commands(
     for side in request.sides:
         if shutil.which(side.command[0]) is None:
             raise MachineError(f"{side.name}: cannot start {side.command[0]}: no such program")
+    _refuse_apart(request, done)
     opened = _LAUNCHES["watch"](
         request.directory,
         launch_seconds=request.launch_seconds,
@@ -132,6 +133,19 @@ def compare_commands(
     )
     with opened as launches:
         return _Rounds(request, done, launches, observer, on_line).run()
+
+
+def _refuse_apart(request: CommandComparison, done: Sequence[int]) -> None:
+    """By turns all have as many launches, or one less where it was interrupted."""
+    if max(done) - min(done) <= 1:
+        return
+    counts = zip(done, request.sides, strict=True)
+    told = listed([f"{count} of {side.name}" for count, side in counts])
+    raise StoreError(
+        f"{request.directory} has launches from another time: {told}; what the machine did meanwhile "
+        "would be a difference between them",
+        hint="name another folder with --output-dir",
+    )
 
 
 class _Rounds:
@@ -202,6 +216,7 @@ class _Rounds:
             return
         if record.state is State.OK:
             self._done[place] += 1
+            self._failed[place] = 0
             step = mean_step_seconds(payload(record, TrainingResult))
             self._on_line(f"launch {number} of {side.name}: {format_seconds(step, 4)} a step")
             return

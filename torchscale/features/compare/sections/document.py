@@ -116,7 +116,7 @@ def gates(comparison: ComparisonReport) -> Iterator[str]:
     texts = (
         text
         for pair in comparison.pairs
-        for text in gate_sentences(pair, calibrated=comparison.calibrated)
+        for text in gate_sentences(pair, comparison.metrics, calibrated=comparison.calibrated)
     )
     yield from dict.fromkeys(texts)
 

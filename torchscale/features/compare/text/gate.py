@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from torchscale.config.choices import Metric
 from torchscale.features.compare.analysis.headlines import BLIND
 from torchscale.features.compare.analysis.pair import Pair
 from torchscale.features.compare.text.calibration import format_rate
@@ -16,11 +17,12 @@ GATE = "Gate: "
 """What :func:`gate_sentences` begin with."""
 
 
-def gate_sentences(pair: Pair, *, calibrated: bool) -> Iterator[str]:
+def gate_sentences(pair: Pair, metrics: Sequence[Metric], *, calibrated: bool) -> Iterator[str]:
     """By which thresholds a pair was judged, where its reference is calibrated.
 
     Args:
         pair: The pair.
+        metrics: What decides; empty for the headline of each cell.
         calibrated: Whether the thresholds of the reference decide, and not ``--threshold``.
     """
     calibration = pair.reference.calibration
@@ -32,12 +34,12 @@ def gate_sentences(pair: Pair, *, calibrated: bool) -> Iterator[str]:
             f"thresholds of {shortened(pair.reference.name)}."
         )
         return
-    changes = [change for cell in pair.cells for change in cell.changes]
-    limits = [change.limit for change in changes if change.limit is not None]
+    decided = pair.decided_by(metrics)
+    limits = [change.limit for _, change in decided if change.limit is not None]
     if not limits:
         yield (
             f"{GATE}--threshold {format_percent(pair.threshold)}: the calibration of "
-            f"{shortened(pair.reference.name)} has none of the cells that were compared on its device."
+            f"{shortened(pair.reference.name)} has none of what decides here."
         )
         return
     yield (
@@ -46,7 +48,7 @@ def gate_sentences(pair: Pair, *, calibrated: bool) -> Iterator[str]:
     )
     blind = [
         f"{METRIC_LABELS[one.metric]} {format_percent(one.limit)}"
-        for one in pair.overall
+        for one in pair.overall_by(metrics)
         if one.limit is not None and one.limit > BLIND
     ]
     if blind:

@@ -13,7 +13,7 @@ from torchscale.features.compare.analysis.change import (
     Reason,
 )
 from torchscale.features.compare.analysis.judge import LEVEL
-from torchscale.features.compare.analysis.pair import CellComparison, CellOutcome, Pair
+from torchscale.features.compare.analysis.pair import CellComparison, CellOutcome, Overall, Pair
 from torchscale.features.compare.text.comparison import (
     comparison_label,
     format_disturbance,
@@ -102,7 +102,7 @@ def format_headline(pair: Pair, metrics: Sequence[Metric]) -> str:
             than = "slower" if speed else "worse"
         case ChangeVerdict.SAME if overall.limit is not None:
             return (
-                f"No alarm: {name} is within the calibrated {format_percent(overall.limit)} of "
+                f"No alarm: {name} is within the calibrated {_allowed(overall)} of "
                 f"{reference}: {change}."
             )
         case ChangeVerdict.SAME:
@@ -113,6 +113,12 @@ def format_headline(pair: Pair, metrics: Sequence[Metric]) -> str:
         case ChangeVerdict.UNCLEAR:
             return f"Unclear whether {name} differs from {reference}: {change}."
     return f"{name} is {than} than {reference}{how_much}: {change}."
+
+
+def _allowed(overall: Overall) -> str:
+    """The loss that is no alarm: of a time, how much longer it may be."""
+    limit = overall.limit or 0.0
+    return format_percent(limit if overall.metric.higher_is_better else 1 / (1 - limit) - 1)
 
 
 def _what_was_disturbed(pair: Pair, conditions: Sequence[str]) -> str:
@@ -187,7 +193,10 @@ def _bounded_sentences(
 def _more_launches(pair: Pair) -> str:
     """How to have more launches of what was compared."""
     trained = [as_kind(one.cell.cell, TrainingCell) for one in pair.cells]
-    if any(cell is not None and cell.is_watched for cell in trained):
+    watched = [cell for cell in trained if cell is not None and cell.is_watched]
+    if any(cell.measurement.measure_seconds for cell in watched):
+        return "the same command goes on (a larger --budget)"
+    if watched:
         return "watch it again into the same folder (--append): each attempt is a launch"
     return "set benchmark.repeats: 5"
 

@@ -206,6 +206,11 @@ def compare(
 
     words = words_after_dashes(context)
     check_options(context, words)
+    if words is not None and len(sources) > len(words):
+        raise UsageError(
+            f"{sources[0]} before -- is a result, and -- is followed by commands",
+            hint="compare their folders with it afterwards",
+        )
     if keep.save is not None:
         raise typer.Exit(save(context, keep.save, sources, keep, rules.metrics, as_json=as_json))
     refuse_without_save(context)

@@ -144,6 +144,8 @@ def validate(
         ConfigError: the policy is wrong.
     """
     acceptance = None
+    if acceptance_seconds is None and (baseline, policy) != (None, None):
+        raise UsageError("baseline and policy are of an acceptance; expected acceptance_seconds")
     if acceptance_seconds is not None:
         known = None if baseline is None else read_baseline(Path(baseline))
         asked = Policy() if policy is None else read_policy(Path(policy))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,24 @@ def test_a_folder_whose_verdict_was_not_kept_is_judged_from_its_rounds(tmp_path:
     assert found.figures.disposition is Disposition.RETURN
     assert found.figures.unseen[0] == "the checks of the node"
     assert "memory bandwidth" in found.figures.verdict
+
+
+def test_a_sound_folder_without_checks_is_never_kept(tmp_path: Path) -> None:
+    run = a_run(eight_gpus(np.random.default_rng(1), {}))
+    (tmp_path / "acceptance.json").write_text(Acceptance(run=run).model_dump_json())
+    found = acceptance_report(tmp_path)
+    assert isinstance(found, AcceptanceReport)
+    assert found.figures.disposition is Disposition.UNDECIDED
+    assert found.figures.verdict.startswith("Undecided: ")
+
+
+def test_an_answer_that_contradicts_itself_is_damaged(tmp_path: Path) -> None:
+    fleet = judge_fleet([FleetNode(node_rank=0, hostname="n0", address="")], None)
+    content = json.loads(fleet.model_dump_json())
+    content["differences"] = [{"title": "driver", "values": ["1", "2"]}]
+    (tmp_path / "fleet.json").write_text(json.dumps(content))
+    with pytest.raises(StoreError, match="damaged"):
+        fleet_report(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["acceptance.json", "validation.json"])

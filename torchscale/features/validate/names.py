@@ -9,4 +9,6 @@ VALIDATION = "validation.json"
 FLEET = "fleet.json"
 """The answer over several nodes, in node 0's folder of its acceptance."""
 MOST_BYTES = 64 << 20
-"""Of each: an acceptance of a thousand rounds of sixteen GPUs has less."""
+"""Of one node: an acceptance of a thousand rounds of sixteen GPUs has less."""
+MOST_FLEET_BYTES = 1 << 30
+"""Of all: about 0.7 MB a node of eight GPUs with twenty rounds and a baseline, and 1,024 nodes."""

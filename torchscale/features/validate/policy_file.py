@@ -13,8 +13,11 @@ from torchscale.config.yaml_reader import ConfigDocument, Data, KeyPath, format_
 from torchscale.errors import ConfigError
 from torchscale.schema.node.policy import Policy, Subject
 from torchscale.util.text import one_line
-from torchscale.util.words import did_you_mean
+from torchscale.util.words import capped, did_you_mean
 
+_MOST_PROBLEMS = 20
+_MOST_CHARACTERS = 500
+"""Of a line on a problem."""
 _KEYS = tuple(Policy.model_fields)
 _SUBJECTS = tuple(subject.value for subject in Subject)
 _EXPECTED = {
@@ -47,7 +50,8 @@ def read_policy(path: Path) -> Policy:
     except ValidationError as error:
         problems += _explained(error, document)
     if problems:
-        raise ConfigError("\n".join(map(one_line, dict.fromkeys(problems))))
+        told = [one_line(text)[:_MOST_CHARACTERS] for text in dict.fromkeys(problems)]
+        raise ConfigError("\n".join(capped(told, _MOST_PROBLEMS, "and {} more")))
     return policy
 
 
@@ -66,7 +70,7 @@ def _problem(path: KeyPath, details: ErrorDetails) -> str:
     near = ""
     if len(path) > 1:
         near = did_you_mean(str(value), _SUBJECTS)
-    return f"{_shown(value)}; expected {_EXPECTED[key]}{near}"
+    return f"{_shown(value)}; expected {_EXPECTED.get(key, 'another key')}{near}"
 
 
 def _shown(value: Data) -> str:

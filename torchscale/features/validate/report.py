@@ -14,7 +14,7 @@ from torchscale.features.validate.baseline import read_acceptance
 from torchscale.features.validate.document import validation_document
 from torchscale.features.validate.fleet.document import fleet_document
 from torchscale.features.validate.health.node import judged_alone
-from torchscale.features.validate.names import FLEET, MOST_BYTES, VALIDATION
+from torchscale.features.validate.names import FLEET, MOST_BYTES, MOST_FLEET_BYTES, VALIDATION
 from torchscale.read.folders import Report
 from torchscale.read.report import RunReport
 from torchscale.read.without_cells import ReportWithoutCells
@@ -110,7 +110,7 @@ def fleet_report(directory: Path) -> Report:
     Raises:
         StoreError: it cannot be read.
     """
-    return FleetReport(directory, _read(directory / FLEET, FleetValidation))
+    return FleetReport(directory, _read(directory / FLEET, FleetValidation, MOST_FLEET_BYTES))
 
 
 def _validation(directory: Path) -> Validation:
@@ -124,9 +124,9 @@ def _validation(directory: Path) -> Validation:
         raise StoreError(error.message, hint=error.hint) from error
 
 
-def _read(path: Path, model: type[M]) -> M:
+def _read(path: Path, model: type[M], most_bytes: int = MOST_BYTES) -> M:
     try:
-        found = model.model_validate_json(read_bounded(path, MOST_BYTES))
+        found = model.model_validate_json(read_bounded(path, most_bytes))
     except (OSError, ValueError) as error:
         problem = str(error) if isinstance(error, OSError) else "damaged, or of another version"
         raise StoreError(f"cannot read {path}: {problem}") from error

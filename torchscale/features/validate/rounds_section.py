@@ -52,7 +52,9 @@ def rounds_section(acceptance: Acceptance, node: str = "") -> Section:
     figures = {(each.figure, each.part): each for each in acceptance.figures}
     by_name: dict[str, list[tuple[Series, JudgedFigure]]] = {}
     for series in run.series:
-        by_name.setdefault(series.figure, []).append((series, figures[series.figure, series.part]))
+        figure = figures.get((series.figure, series.part))
+        if figure is not None:
+            by_name.setdefault(series.figure, []).append((series, figure))
     groups = [sorted(parts, key=lambda part: part[1].rate or 0.0) for parts in by_name.values()]
     shown = [
         figure

@@ -215,7 +215,7 @@ class JudgedFigure(Frozen):
     limit: Limit | None = None
     deficit: Real | None = None
     seems_low: bool = False
-    modes: tuple[tuple[Positive, Count], ...] = ()
+    modes: tuple[()] | tuple[tuple[Positive, Count], tuple[Positive, Count]] = ()
     cause: Cause | None = None
     because: str = ""
     action: str = ""

@@ -7,7 +7,7 @@ from enum import Enum
 from ipaddress import IPv4Interface
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from torchscale.config.choices import MAX_NODES
 from torchscale.schema.base import (
@@ -215,7 +215,7 @@ class FleetSpeeds(Frozen):
 class FleetNode(Frozen):
     """A node of the fleet. ``validation`` is ``None`` where there is none, with the reason in
     ``error``. ``clock_offset_seconds``: how far its clock is ahead of node 0's; ``None`` for that
-    one."""
+    one. ``disposition``: the graver of its own verdict and of what the others show."""
 
     node_rank: NodeRank
     hostname: Name
@@ -224,6 +224,7 @@ class FleetNode(Frozen):
     lacks_required: bool = False
     validation: Validation | None = None
     error: str = ""
+    disposition: Disposition = Disposition.UNDECIDED
 
     @property
     def fit(self) -> bool:
@@ -270,6 +271,19 @@ class FleetValidation(Frozen):
     rails_left_out: tuple[Count, ...] = ()
     networks_left_out: tuple[str, ...] = ()
     speeds: FleetSpeeds | None = None
+
+    @model_validator(mode="after")
+    def _is_of_these_nodes(self) -> FleetValidation:
+        ranks = {node.node_rank for node in self.nodes}
+        named = {each.node_rank for each in self.speeds.figures} if self.speeds else set()
+        for pairwise in (*self.rails, *([self.pairwise] if self.pairwise else [])):
+            for slowness in (*pairwise.nodes, *pairwise.links):
+                named.update(slowness.nodes)
+        if not named <= ranks:
+            raise ValueError(f"nodes {sorted(named - ranks)} are not among the nodes")
+        if any(len(each.values) != len(self.nodes) for each in self.differences):
+            raise ValueError("a difference does not have a value for each node")
+        return self
 
 
 DOCUMENT = PublishedDocument(

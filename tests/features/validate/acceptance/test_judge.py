@@ -294,6 +294,7 @@ def test_rounds_end_where_every_interval_is_narrow() -> None:
     )
     assert is_narrow(quiet)
     assert not is_narrow(a_run({NODE: noisy(rng, 1e9, 4, 0.001)}))
+    assert not is_narrow(quiet, least=10), "as a policy asks for"
     disk = {NODE: noisy(rng, 1e9, 6, 0.005), ("disk read", "node"): noisy(rng, 1e9, 6, 0.3)}
     assert is_narrow(a_run(disk))
     noisy_run = a_run({NODE: noisy(rng, 1e9, 6, 0.05), ("training", "node"): noisy(rng, 9.0, 6)})
@@ -322,3 +323,15 @@ def test_equal_repeats_accuse_nobody(rounds: int) -> None:
         found = judge(a_run(eight_gpus(rng, rounds=rounds)), baseline, {})
         accused += any(each.status is FigureStatus.LOW for each in found)
     assert accused <= 6
+
+
+def test_disturbed_rounds_of_a_baseline_do_not_count() -> None:
+    rng = np.random.default_rng(31)
+    values = (*noisy(rng, 0.8e9, 5, 0.005), *noisy(rng, 1e9, 15, 0.005))
+    busy = [Conditions(foreign_share=0.4)] * 5 + [Conditions(foreign_share=0.01)] * 15
+    baseline = baseline_of(a_run({NODE: values}, conditions=busy))
+    found = only(a_run({NODE: noisy(rng, 0.94e9, 15, 0.003)}), baseline=baseline)
+    assert found.status is FigureStatus.LOW
+    assert found.deficit == pytest.approx(0.06, abs=0.005)
+    found = only(a_run({NODE: values}), baseline=baseline)
+    assert found.status is FigureStatus.FLAPPING, "five rounds are as slow as disturbed ones"

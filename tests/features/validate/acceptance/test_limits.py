@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.features.validate.acceptance.runs import a_run
+from tests.features.validate.acceptance.runs import a_run, baseline_of
 from torchscale.catalog.devices import find_device
 from torchscale.features.validate.acceptance.estimates import log_level
 from torchscale.features.validate.acceptance.limits import (
@@ -17,7 +17,7 @@ from torchscale.features.validate.acceptance.limits import (
     held_against,
     held_against_peers,
 )
-from torchscale.schema.node.acceptance import LimitKind, Series
+from torchscale.schema.node.acceptance import AcceptanceRun, LimitKind, Series
 
 NAME = "NVIDIA H100 80GB HBM3"
 AROUND = (0.99, 1.0, 1.01)
@@ -86,3 +86,17 @@ def test_a_part_whose_own_interval_reaches_the_limit_is_not_low() -> None:
             for place, one in enumerate(run.series)
         }
         assert held_against_peers(run.series, levels, tests=8)[7].surely_low is is_low
+
+
+@pytest.mark.parametrize("device", [NAME, "a device"])
+def test_a_documented_rate_takes_no_round_of_the_baseline_away(device: str) -> None:
+    def of(rates: tuple[float, ...]) -> AcceptanceRun:
+        run = a_run({("compute bf16", "GPU 0"): rates})
+        (found,) = run.series
+        return run.model_copy(update={"series": (found.model_copy(update={"device": device}),)})
+
+    slow = (4.5e14, 4.51e14) * 10
+    baseline = baseline_of(of((4.5e14,) * 10 + (5e14,) * 10))
+    found = held_against(of(slow).series[0], slow, baseline, tests=1, world_size=8, loss=0.05)
+    (one,) = [each for each in found if each.limit.kind is LimitKind.BASELINE]
+    assert one.deficit == pytest.approx(0.05, abs=0.002)

@@ -47,6 +47,7 @@ def test_a_changed_bundle_is_named_and_fails(
     ("arguments", "said"),
     [
         (["--verify", "missing.zip"], "cannot read missing.zip"),
+        (["--verify", "a.zip", "--policy", "ours.yaml"], "--policy is for a node"),
         (["--sign", "key"], "--sign signs a bundle"),
         (["--brief", "--json"], "--brief is a line"),
         (["--bundle", "missing/node.zip"], "--bundle missing/node.zip: not a file in a directory"),

@@ -8,15 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.features.validate.acceptance.runs import a_run, noisy
 from tests.features.validate.health.test_node import node as facts
 from torchscale.features.validate.fleet.differences import compare_nodes
+from torchscale.features.validate.fleet.document import fleet_document
 from torchscale.features.validate.fleet.fleet import judge_fleet, judge_pairwise
 from torchscale.features.validate.fleet.pair_regression import Pair
 from torchscale.features.validate.fleet.pairwise import judge_pairs
+from torchscale.features.validate.fleet.speeds import judge_speeds
 from torchscale.features.validate.health.node import validate_facts
 from torchscale.features.validate.health.required import Requirements
+from torchscale.report.formats.markdown import render_markdown
 from torchscale.schema.node.fleet import FleetNode, PairwiseStatus, SlowRail
+from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.probe import CollectiveFacts
+from torchscale.schema.node.validation import Disposition
 
 NAMES = {0: "n0", 1: "n1", 2: "n2", 3: "n3", 5: "n5"}
 
@@ -195,3 +201,27 @@ def test_several_rails_share_the_probability_of_a_false_name() -> None:
     assert shares[0] is not None
     assert shares[1] is not None
     assert shares[0] < shares[1]
+
+
+def test_a_node_that_is_slow_beside_the_others_is_not_kept() -> None:
+    runs = {
+        rank: a_run({("training", "node"): noisy(np.random.default_rng(rank), rate, 8)})
+        for rank, rate in enumerate((9.0, 9.0, 7.0, 9.0, 9.0))
+    }
+    speeds = judge_speeds(runs, {})
+    kept = {"disposition": Disposition.KEEP, "verdict": "Keep: put it into service."}
+    nodes = [fleet_node(rank) for rank in runs]
+    nodes = [
+        node.model_copy(update={"validation": node.validation.model_copy(update=kept)})
+        for node in nodes
+        if node.validation is not None
+    ]
+    fleet = judge_fleet(nodes, None, speeds=speeds, policy=Policy())
+    (low,) = speeds.low
+    assert low.node_rank == 2
+    said = [node.disposition for node in fleet.nodes]
+    assert said[2] is low.disposition is not Disposition.KEEP
+    assert {*said[:2], *said[3:]} == {Disposition.KEEP}
+    document = render_markdown(fleet_document(fleet))
+    assert f"4 keep, 1 {said[2].value}" in document
+    assert document.count("Keep: put it into service.") == 4

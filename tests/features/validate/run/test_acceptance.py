@@ -76,6 +76,7 @@ def test_rounds_are_measured_until_the_budget_ends_and_are_a_baseline(
     assert any(line.startswith("Round 1: ") for line in lines)
     (file,) = directory.glob(f"acceptance-*/{ACCEPTANCE}")
     assert read_acceptance(file) == found
+    assert (file.parent / "summary.csv").is_file(), "it has ended, as of any run"
     assert read_baseline(file.parent) == Baseline(source=file.parent.name, run=run)
 
 

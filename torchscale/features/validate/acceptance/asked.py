@@ -29,6 +29,8 @@ _BEGINNINGS = {
 """How the figures of a subject begin."""
 _LONGER = "measure for longer (--budget)"
 _MOST_NAMED = 4
+_CLOCKS_SECONDS = 1.0
+"""A burn-in of ten minutes is told by another clock than the one that ended it."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def _compared(acceptance: Acceptance) -> AskedFor:
 def _burn_in(minutes: float, burn_in: BurnIn | None) -> AskedFor:
     seconds = 0.0 if burn_in is None else burn_in.seconds
     what, seen = f"a burn-in of {minutes:g} min", f"{seconds / 60:.1f} min"
-    if seconds >= 60 * minutes:
+    if seconds >= 60 * minutes - _CLOCKS_SECONDS:
         return AskedFor(what, seen)
     reason = f"{seen} of burn-in, keep asks for {minutes:g} min"
     return AskedFor(what, seen, reason, f"burn it in (--burn-in {minutes:g}m)")

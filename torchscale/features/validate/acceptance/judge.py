@@ -28,7 +28,7 @@ from torchscale.features.validate.acceptance.limits import (
     held_against_peers,
 )
 from torchscale.features.validate.acceptance.peers import FAMILY_ERROR
-from torchscale.features.validate.acceptance.rounds import undisturbed, values_in
+from torchscale.features.validate.acceptance.rounds import undisturbed, values_in, without_disturbed
 from torchscale.schema.node.acceptance import (
     AcceptanceRun,
     Baseline,
@@ -51,11 +51,13 @@ def judge(
 
     Args:
         run: What was measured.
-        baseline: An earlier acceptance, if it is held against one.
+        baseline: An earlier acceptance, if it is held against one: its undisturbed rounds.
         power_limits: Watts of each GPU, by UUID.
         policy: From where on a figure is low or flaps; ``None``: the default.
     """
     rounds = undisturbed(run)
+    if baseline is not None:
+        baseline = baseline.model_copy(update={"run": without_disturbed(baseline.run)})
     values = {place: values_in(series, rounds) for place, series in enumerate(run.series)}
     judged = {place: known for place, known in values.items() if len(known) >= MIN_ROUNDS}
     case = _Case(run, baseline, power_limits, policy or Policy(), rounds, judged)

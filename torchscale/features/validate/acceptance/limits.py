@@ -119,10 +119,10 @@ def held_against(
     level = log_level(values)
     fact = documented(series)
     if fact is not None:
-        reference, share, source = fact
-        basis = f"{format_percent(share, 0)} of the documented rate ({source})"
+        reference, asked, source = fact
+        basis = f"{format_percent(asked, 0)} of the documented rate ({source})"
         limit = Limit(
-            kind=LimitKind.DOCUMENTED, rate=reference * share, reference=reference, basis=basis
+            kind=LimitKind.DOCUMENTED, rate=reference * asked, reference=reference, basis=basis
         )
         yield _held(limit, level.value - math.log(reference), level.error, level.count - 1, tests)
     others = earlier(series, baseline, world_size)

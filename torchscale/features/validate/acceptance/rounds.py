@@ -32,10 +32,22 @@ def undisturbed(run: AcceptanceRun) -> tuple[int, ...]:
     return tuple(it for it, each in enumerate(run.rounds) if not disturbance(each.conditions))
 
 
-def is_narrow(run: AcceptanceRun) -> bool:
-    """Whether every figure's interval is narrow enough to judge."""
+def without_disturbed(run: AcceptanceRun) -> AcceptanceRun:
+    """Its undisturbed rounds alone."""
+    kept = undisturbed(run)
+    series = [
+        each.model_copy(update={"values": tuple(each.values[it] for it in kept)})
+        for each in run.series
+    ]
+    rounds = tuple(run.rounds[it] for it in kept)
+    return run.model_copy(update={"rounds": rounds, "series": tuple(series)})
+
+
+def is_narrow(run: AcceptanceRun, least: int = ROUNDS_TO_STOP) -> bool:
+    """Whether every figure's interval is narrow enough to judge, over ``least`` undisturbed rounds
+    or more."""
     rounds = undisturbed(run)
-    if len(rounds) < ROUNDS_TO_STOP:
+    if len(rounds) < max(least, ROUNDS_TO_STOP):
         return False
     widest = widest_interval(run)
     return widest is not None and widest[1] <= NARROW

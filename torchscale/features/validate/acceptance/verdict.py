@@ -63,8 +63,10 @@ def speed_reasons(
     yield from _throttled(run)
     yield from _fewer_devices(acceptance)
     for counter in new_errors(run):
+        if counter.uuid is None:
+            continue  # an interface may be of no use to training: a check warns
         because = f"{counter.part}: {counter.after - counter.before} {counter.counter}"
-        yield SpeedReason(because, "reseat the card or cable", uuid=counter.uuid or "")
+        yield SpeedReason(because, "reseat the card or cable", uuid=counter.uuid)
 
 
 def _throttled(run: AcceptanceRun) -> Iterator[SpeedReason]:

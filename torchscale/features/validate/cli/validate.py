@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchscale.cli.command import given_options
 from torchscale.cli.options import NodeArguments, Several
 from torchscale.cli.output import TERMINAL, note
 from torchscale.cli.parameters import option
@@ -104,7 +105,15 @@ class _BundleOptions:
     ] = None
 
 
+def _refuse_beside_verify(context: typer.Context) -> None:
+    """What is judged anew is the bundle's own, by its own policy."""
+    for name, spelling in given_options(context).items():
+        if name not in ("verify", "as_json"):
+            raise UsageError(f"{spelling} is for a node, and --verify reads a bundle")
+
+
 def validate(
+    context: typer.Context,
     require: Annotated[
         Several,
         option(
@@ -196,6 +205,7 @@ def validate(
     if sign is not None and bundle is None:
         raise UsageError("--sign signs a bundle", hint="add --bundle FILE, or leave it out")
     if archive.verify is not None:
+        _refuse_beside_verify(context)
         raise typer.Exit(show_bundle(archive.verify, as_json=as_json))
     timeout_seconds = parse_seconds("--timeout", timeout)
     burn_in_seconds = None if burn_in is None else parse_seconds("--burn-in", burn_in)

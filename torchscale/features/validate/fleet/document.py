@@ -18,9 +18,8 @@ from torchscale.report.document import (
     Section,
 )
 from torchscale.report.values import only_if, shortened
-from torchscale.schema.node.fleet import FleetNode, FleetValidation
+from torchscale.schema.node.fleet import FleetValidation
 from torchscale.schema.node.policy import Policy
-from torchscale.schema.node.validation import Disposition
 from torchscale.util.words import plural, sentence
 
 _MOST_NODES = 8
@@ -33,9 +32,9 @@ def fleet_document(fleet: FleetValidation) -> Document:
     tone = PART_TONES[fleet.disposition]
     measured = sorted(
         (node for node in fleet.nodes if node.validation and node.validation.acceptance),
-        key=lambda node: -gravity(_disposition(node)),
+        key=lambda node: -gravity(node.disposition),
     )
-    counts = Counter(_disposition(node).value for node in fleet.nodes)
+    counts = Counter(node.disposition.value for node in fleet.nodes)
     said = ", ".join(f"{count} {name}" for name, count in counts.items())
     more = f"Rounds of {plural(len(measured) - _MOST_NODES, 'further node')} are in fleet.json."
     action = sentence(ACTIONS[fleet.disposition])
@@ -69,10 +68,3 @@ def fleet_document(fleet: FleetValidation) -> Document:
             ),
         ),
     )
-
-
-def _disposition(node: FleetNode) -> Disposition:
-    """Of its own; one that sent nothing is to be tested again."""
-    if node.validation is None:
-        return Disposition.RETEST
-    return node.validation.disposition

@@ -15,6 +15,7 @@ from torchscale.features.validate.fleet.verdicts import (
     fleet_disposition,
     has_fault,
     named,
+    node_disposition,
     problem,
     slow_speeds,
     without_faults,
@@ -223,7 +224,10 @@ def judge_fleet(
         disposition=disposition,
         verdict=verdict,
         policy=policy,
-        nodes=tuple(nodes),
+        nodes=tuple(
+            node.model_copy(update={"disposition": node_disposition(node, speeds, rails)})
+            for node in nodes
+        ),
         differences=differences,
         collective=collective,
         pairwise=pairwise,

@@ -49,7 +49,7 @@ def fleet_blocks(fleet: FleetValidation) -> Iterator[Block]:
     """What differs, the nodes, their checks and parts, what is slow."""
     labels = {node.node_rank: node_label(node) for node in fleet.nodes}
     yield from _differences(fleet)
-    rows = [_node_row(node) for node in fleet.nodes]
+    rows = [_node_row(node, is_accepted=fleet.policy is not None) for node in fleet.nodes]
     yield _table("Nodes", ("node", "address"), ("verdict",), rows)
     yield from _checks(fleet.nodes)
     named = FAULTS if fleet.policy is None else (*FAULTS, Disposition.UNDECIDED)
@@ -87,13 +87,17 @@ def _differences(fleet: FleetValidation) -> Iterator[Block]:
         yield _table("Differences between nodes", ("what",), ("value", "nodes"), rows)
 
 
-def _node_row(node: FleetNode) -> tuple[TableValue, ...]:
+def _node_row(node: FleetNode, *, is_accepted: bool) -> tuple[TableValue, ...]:
+    """Its own verdict, unless an acceptance says worse of it beside the others."""
     verdict = node.error
-    if node.validation is not None:
-        verdict = node.validation.verdict
     tone = Tone.GOOD if node.fit else Tone.BAD
     if node.validation is not None:
-        tone = verdict_tone(node.validation)
+        verdict, tone = node.validation.verdict, verdict_tone(node.validation)
+        if is_accepted and gravity(node.disposition) > gravity(node.validation.disposition):
+            verdict, tone = (
+                f"{node.disposition.value.capitalize()}: by what the others show, below.",
+                Tone.BAD,
+            )
     return TableValue(node_label(node)), text_value(node.address), TableValue(verdict, None, tone)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from torchscale.features.validate.acceptance.limits import NODE
 from torchscale.features.validate.health.answer import FAULTS, gravest
 from torchscale.schema.node.check import Check, Status
-from torchscale.schema.node.fleet import FleetNode, FleetSpeeds
+from torchscale.schema.node.fleet import FleetNode, FleetSpeeds, Pairwise
 from torchscale.schema.node.validation import Disposition, Validation
 from torchscale.util.units import format_percent
 from torchscale.util.words import capped
@@ -26,6 +26,25 @@ def named(nodes: Sequence[int], names: Mapping[int, str]) -> str:
 def has_fault(node: FleetNode) -> bool:
     """Whether a part of it is to be tested again or returned, or it sent nothing."""
     return node.validation is None or node.validation.disposition in FAULTS
+
+
+def node_disposition(
+    node: FleetNode, speeds: FleetSpeeds | None, rails: Sequence[Pairwise]
+) -> Disposition:
+    """The gravest of its own verdict and of what is slow of it among the others. One that sent
+    nothing is to be tested again."""
+    rank, found = node.node_rank, [Disposition.RETEST]
+    if node.validation is not None:
+        found = [node.validation.disposition]
+    if speeds is not None:
+        found += [
+            each.disposition for each in speeds.low if each.node_rank == rank if each.disposition
+        ]
+        if rank in {*speeds.implausible, *(one for pair in speeds.copies for one in pair)}:
+            found.append(Disposition.RETEST)
+    slow = [each for rail in rails for each in rail.nodes if each.nodes == (rank,)]
+    found += [each.disposition for each in slow if each.disposition is not None]
+    return gravest(found)
 
 
 def fleet_disposition(

@@ -24,7 +24,7 @@ from torchscale.schema.node.check import Check, Status
 from torchscale.schema.node.environment import bare_uuid
 from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.probe import GpuFacts, NodeFacts
-from torchscale.schema.node.validation import Validation
+from torchscale.schema.node.validation import Disposition, PartVerdict, Validation
 
 
 def validate_facts(
@@ -75,11 +75,26 @@ def validate_facts(
 
 
 def judged_alone(acceptance: Acceptance) -> Validation:
-    """What the rounds of an acceptance say where the checks and facts of its node were not kept."""
+    """What the rounds of an acceptance say where the checks and facts of its node were not kept:
+    never *keep*."""
     facts, policy = NodeFacts(), Policy()
     acceptance, checks = _judged(acceptance, facts, policy)
     found = _answered(facts, checks, said="", burn_in=None, acceptance=acceptance, policy=policy)
+    if found.disposition is Disposition.KEEP:
+        parts = tuple(map(_without_checks, found.parts))
+        disposition, verdict = answer("", parts, policy, fit=True)
+        update = {"parts": parts, "disposition": disposition, "verdict": verdict}
+        found = found.model_copy(update=update)
     return found.model_copy(update={"unseen": ("the checks of the node", *found.unseen)})
+
+
+def _without_checks(part: PartVerdict) -> PartVerdict:
+    update = {
+        "disposition": Disposition.UNDECIDED,
+        "action": "validate it again",
+        "reasons": ("the checks of the node were not kept",),
+    }
+    return part.model_copy(update=update)
 
 
 def _answered(

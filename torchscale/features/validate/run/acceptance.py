@@ -47,6 +47,7 @@ from torchscale.schema.node.acceptance import Acceptance, AcceptanceRun, Baselin
 from torchscale.schema.node.policy import Policy
 from torchscale.schema.node.probe import NodeFacts
 from torchscale.schema.state import State
+from torchscale.store.derived_files import write_derived_files
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.control_groups import cpu_quota
 from torchscale.util.cpu import is_virtual
@@ -124,6 +125,7 @@ def measure_acceptance(
             power=rounds.power,
         )
         atomic_write_model(directory / ACCEPTANCE, acceptance)
+        write_derived_files(folder)
     observer.note(f"Records and {ACCEPTANCE}, a baseline for later nodes: {directory}")
     observer.note(f"As a page: torchscale report {shlex.quote(str(directory))}")
     return acceptance
@@ -193,7 +195,7 @@ class _Rounds:
         if len(self.rounds) > 1 and all(each.problems for each in self.rounds[-2:]):
             self.ended = "failed"
             return False
-        if is_narrow(self.run()):
+        if is_narrow(self.run(), self.options.policy.rounds):
             self.ended = "narrow"
             return False
         left = self.options.budget_seconds - (time.monotonic() - self.began)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchscale.config.choices import Requirement
-from torchscale.errors import ExitCode
+from torchscale.errors import ExitCode, TorchscaleError
 from torchscale.features.validate.health.answer import exit_code
 from torchscale.features.validate.health.node import validate_facts
 from torchscale.features.validate.health.required import Requirements, lacks_required_device
+from torchscale.features.validate.health.rule import gpus_of
 from torchscale.features.validate.names import VALIDATION
 from torchscale.features.validate.run.probe import check_collective, probe_node
 from torchscale.observer import SILENT, Observer
@@ -22,6 +23,9 @@ from torchscale.util.units import format_seconds
 
 if TYPE_CHECKING:
     from torchscale.features.validate.run.acceptance import AcceptanceOptions
+    from torchscale.measure.context import PlannedRun
+    from torchscale.schema.node.acceptance import Baseline
+    from torchscale.schema.node.probe import NodeFacts
 
 TIMEOUT_SECONDS = 120.0
 """Bound on the collective: starting a rank per GPU takes tens of seconds on a sound node, and
@@ -79,15 +83,14 @@ def validate(
         MachineError: the probe gave no facts at all.
         UsageError: the budget is below a round, or the baseline is of another kind of device.
     """
+    planned = None
     if acceptance is not None:
-        from torchscale.features.validate.run.acceptance_plan import check_budget, plan_rounds  # noqa: PLC0415 - few ask for it
-        from torchscale.launch.machine import detect_machine  # noqa: PLC0415
-
-        planned = plan_rounds(detect_machine(), output_dir, acceptance.sizes)
-        rounds = acceptance.policy.rounds
-        check_budget(planned, acceptance.budget_seconds, rounds, acceptance.baseline)
+        with observer.status("Planning the rounds"):
+            planned = _planned(acceptance, output_dir)
     with observer.status("Examining this node, with a collective: a few seconds"):
         facts = probe_node(output_dir, collective_seconds=timeout_seconds)
+    if acceptance is not None and planned is not None:
+        planned = _comparable(planned, acceptance.baseline, facts)
     with observer.status("Running a collective"):
         collective = check_collective(facts, timeout_seconds=timeout_seconds)
     burn_in = None
@@ -107,7 +110,7 @@ def validate(
                 report=observer.note,
             )
     speeds = None
-    if acceptance is not None and collective.error is None:
+    if acceptance is not None and planned is not None and collective.error is None:
         from torchscale.features.validate.run.acceptance import measure_acceptance  # noqa: PLC0415 - few ask for it
 
         speeds = measure_acceptance(facts, acceptance, output_dir=output_dir, observer=observer)
@@ -121,6 +124,42 @@ def validate(
     if speeds is not None:
         atomic_write_model(output_dir / speeds.folder / VALIDATION, validation)
     return ValidationOutcome(validation, lacks_required_device(validation))
+
+
+def _planned(acceptance: AcceptanceOptions, output_dir: Path) -> PlannedRun | None:
+    """A round on this machine; ``None`` where none can be planned: the checks say why.
+
+    Raises:
+        UsageError: the budget is below a round.
+    """
+    from torchscale.features.validate.run.acceptance_plan import check_budget, plan_rounds  # noqa: PLC0415 - few ask for it
+    from torchscale.launch.machine import detect_machine  # noqa: PLC0415
+
+    try:
+        planned = plan_rounds(detect_machine(), output_dir, acceptance.sizes)
+    except (TorchscaleError, OSError):
+        return None
+    rounds = acceptance.policy.rounds
+    check_budget(planned, acceptance.budget_seconds, rounds, acceptance.baseline)
+    return planned
+
+
+def _comparable(
+    planned: PlannedRun, baseline: Baseline | None, facts: NodeFacts
+) -> PlannedRun | None:
+    """The rounds, if the baseline is of their kind; ``None`` where the GPUs that it measured are
+    there and torch cannot use them: the checks say why.
+
+    Raises:
+        UsageError: the baseline is of another kind of device.
+    """
+    from torchscale.features.validate.run.acceptance_plan import refuse_other  # noqa: PLC0415 - few ask for it
+
+    has_lost_gpus = planned.plan.device == "cpu" and gpus_of(facts)
+    if has_lost_gpus and baseline is not None and baseline.run.device == "cuda":
+        return None
+    refuse_other(baseline, planned)
+    return planned
 
 
 def requirements_of(require: Collection[Requirement], min_gpus: int) -> Requirements:

@@ -70,3 +70,13 @@ def test_a_place_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "torchscale").write_text("a file in the place of the directory")
     KeptPredictions({}).keep({"a": prediction(5)})
     assert KeptPredictions({}).find("a") is None
+
+
+def test_without_a_home_directory_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobodys() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(kept_predictions, "cache_directory", nobodys)
+    kept = KeptPredictions({})
+    kept.keep({"a cell": prediction(5)})
+    assert KeptPredictions({}).find("a cell") is None

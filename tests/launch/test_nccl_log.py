@@ -245,3 +245,12 @@ def test_a_last_line_that_is_not_whole_says_nothing(tmp_path: Path) -> None:
     (line,) = log("Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0")
     (tmp_path / "rank-0.stdout.log").write_text(f"{log(CHANNEL)[0]}\n{line}")
     assert read_transport(tmp_path, "2.27.7").text == "P2P/CUMEM"
+
+
+@pytest.mark.parametrize("end", ["Destroy COMPLETE", "Abort COMPLETE", "Init START"])
+def test_buffers_of_a_communicator_at_the_address_of_another_are_those_of_its_start(
+    end: str,
+) -> None:
+    gone = f"comm 0x5a rank 0 nranks 8 cudaDev 0 - {end}"
+    found = parsed(DONE.format("0x5a"), gone, AVAILABLE, SWITCH.format("0x5a"), DONE.format("0x5a"))
+    assert found.nvls == "available"

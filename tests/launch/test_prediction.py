@@ -89,3 +89,10 @@ def refuse_processes(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MachineError("a process was started")
 
     monkeypatch.setattr(prediction, "run_bounded", refuse)
+
+
+def test_what_a_file_describes_is_not_kept() -> None:
+    (catalogued,) = cells(models=["tiny-decoder"], gpu_counts=[1])
+    of_file = catalogued.model_copy(update={"model": "hf:model/config.json"})
+    assert prediction._is_built_in(catalogued)
+    assert not prediction._is_built_in(of_file)

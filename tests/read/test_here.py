@@ -115,3 +115,23 @@ def test_the_config_is_the_newest_that_names_models(place: Path) -> None:
         os.utime(place / name, (1000 + number, 1000 + number))
     os.mkfifo(place / "pipe.yaml")
     assert look_around(FakeNvml(None)).config == Path("b.yml")
+
+
+@pytest.mark.parametrize("content", ["[]", "null", '"x"', "[" * 100_000])
+def test_a_report_of_another_shape_is_unreadable(place: Path, content: str) -> None:
+    folder = place / "results" / "watched"
+    folder.mkdir(parents=True)
+    (folder / WATCH_REPORT).write_text(content)
+    assert look_around(FakeNvml(None)).state == "unreadable"
+
+
+@pytest.mark.parametrize("table", ["state\nok\rx\n", "state\n" + "x" * 140_000])
+def test_a_damaged_table_is_unreadable(place: Path, table: str) -> None:
+    run = make_run(place / "results" / "run", (State.OK,), 1e9)
+    (run / "summary.csv").write_bytes(table.encode())
+    assert look_around(FakeNvml(None)).state == "unreadable"
+
+
+def test_a_file_in_place_of_the_results_holds_no_run(place: Path) -> None:
+    (place / "results").touch()
+    assert look_around(FakeNvml(None)).runs == []

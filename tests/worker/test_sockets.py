@@ -54,3 +54,15 @@ def test_what_only_listens_is_no_connection() -> None:
     before = connections()
     with socket.create_server(("127.0.0.1", 0)):
         assert connections() == before
+
+
+def test_a_default_timeout_makes_no_socket_of_others_non_blocking() -> None:
+    with ExitStack() as kept:
+        server = kept.enter_context(socket.create_server(("127.0.0.1", 0)))
+        client = kept.enter_context(socket.create_connection(server.getsockname()))
+        before = socket.getdefaulttimeout()
+        kept.callback(socket.setdefaulttimeout, before)
+        socket.setdefaulttimeout(5.0)
+        connections()
+        assert os.get_blocking(client.fileno())
+        assert socket.getdefaulttimeout() == 5.0

@@ -56,7 +56,7 @@ def _message(error: Any) -> str:  # noqa: ANN401 - click's types, which moved wi
     """What is wrong, with the value where it is known."""
     if getattr(error, "param", None) is not None:
         return _of_parameter(error)
-    if hasattr(error, "possibilities"):
+    if hasattr(error, "possibilities") and hasattr(error, "option_name"):
         known = [name for one in error.ctx.command.params for name in one.opts if name[:1] == "-"]
         return f"no such option: {error.option_name}{did_you_mean(error.option_name, known)}"
     text = _EXTRA.sub(r"unexpected argument: \1", error.format_message())

@@ -37,9 +37,13 @@ class KeptPredictions:
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         """Read them. ``variables``: of the user's, which the launches will have."""
-        self._path = cache_directory() / _FILE
+        self._path = None
+        with suppress(RuntimeError):  # nobody's home directory is known
+            self._path = cache_directory() / _FILE
         self._world = _digest([*_versions(), _sources(), *_devices(), sorted(variables.items())])
         self._entries: dict[str, object] = {}
+        if self._path is None:
+            return
         with suppress(OSError, ValueError, RecursionError):
             content = json.loads(read_bounded(self._path, _MOST_BYTES))
             self._entries = content if isinstance(content, dict) else {}
@@ -56,6 +60,8 @@ class KeptPredictions:
         for content, predicted in predictions.items():
             self._entries[self._key(content)] = predicted.model_dump(mode="json")
         newest = dict(list(self._entries.items())[-_MOST_KEPT:])
+        if self._path is None:
+            return
         with suppress(OutputError, OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write_text(self._path, json.dumps(newest), durable=False)

@@ -58,6 +58,7 @@ _PORT = re.compile(r"(?P<name>[^\s:\[\]]{1,60}):[\d:]+/(?P<link>\w+)")
 _INTERFACE = re.compile(r"\[\d+\](?P<name>[^\s:]{1,60}):(?P<address>\S+)<\d+>")
 _PATTERN = re.compile(r"Pattern [1-4], crossNic .* type (?P<within>\w+)/\w+, sameChannels")
 _INITIALISED = re.compile(r"comm (?P<comm>0x\w+) rank \d+ nranks \d+ .* - Init COMPLETE")
+_GONE = re.compile(r"comm (?P<comm>0x\w+) rank \d+ .*(Init START|Destroy|Abort)")
 _IN_SWITCH = re.compile(r"NVLS comm (?P<comm>0x\w+) headRank ")
 _SUPPORT = re.compile(r"NVLS multicast support is (?P<missing>not )?available on dev")
 _VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
@@ -151,6 +152,8 @@ class _Seen:
             self.paths.add(_BETWEEN_GPUS.get(pattern["within"], ""))
         elif done := _INITIALISED.search(text):
             self.initialised.add((process, done["comm"]))
+        elif gone := _GONE.search(text):  # the next one may lie at the same address
+            self.initialised.discard((process, gone["comm"]))
         else:
             self._add_nvls(process, text)
 

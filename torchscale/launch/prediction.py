@@ -25,6 +25,8 @@ _WITHOUT_EFFECT = {
     "cudnn_benchmark": False,
 }
 """Settings that change no tensor: cells that differ in them alone share a prediction."""
+_OF_FILE = "hf:"
+"""How models begin that a file describes."""
 
 
 def predicting(timeout_seconds: float) -> str:
@@ -67,8 +69,8 @@ def _content(cell: TrainingCell) -> str:
 
 def _is_built_in(cell: TrainingCell) -> bool:
     """Whether the prediction of its model depends on nothing but what is known: code of a user's may
-    read anything."""
-    return find_model(cell.model) is not None
+    read anything, and a file may change."""
+    return find_model(cell.model) is not None and not cell.model.startswith(_OF_FILE)
 
 
 def _predict(

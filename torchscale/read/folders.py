@@ -143,10 +143,10 @@ def find_runs(directory: Path = RESULTS) -> list[Path]:
 
 
 def newest_first(directory: Path, markers: Sequence[str]) -> list[Path]:
-    """The folders in ``directory`` that hold one of these files."""
+    """The folders in ``directory`` that hold one of these files; none where it cannot be listed."""
     try:
         entries = list(directory.iterdir())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
     folders = [folder for folder in entries if _holds(folder, markers)]
     return sorted(folders, key=lambda folder: (-changed_at(folder), folder.name))

@@ -102,14 +102,14 @@ def _gpu_names(nvml: Any) -> list[str]:  # noqa: ANN401 - as above
 
 def _state(folder: Path) -> str:
     """The state of a run, by the files that are written last."""
-    other = other_than_run(folder)
     try:
+        other = other_than_run(folder)
         if other == WATCH_REPORT:
             return _job_state(folder / WATCH_REPORT)
         if other is not None:
             return "recording"
         return _sweep_state(folder)
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, csv.Error):
         return "unreadable"
 
 
@@ -133,9 +133,12 @@ def _sweep_state(folder: Path) -> str:
 
 def _newest_config() -> Path | None:
     """The YAML file here that names models and was changed last."""
-    files = sorted(path for path in Path().iterdir() if path.suffix in {".yaml", ".yml"})
-    configs = [path for path in files[:_MAX_CONFIGS] if _names_models(path)]
-    return max(configs, key=lambda path: path.stat().st_mtime, default=None)
+    try:
+        files = sorted(path for path in Path().iterdir() if path.suffix in {".yaml", ".yml"})
+        configs = [path for path in files[:_MAX_CONFIGS] if _names_models(path)]
+        return max(configs, key=lambda path: path.stat().st_mtime, default=None)
+    except OSError:
+        return None
 
 
 def _names_models(path: Path) -> bool:

@@ -59,9 +59,10 @@ def _uv_tool_install(extra: str, *options: str) -> str:
     extras = {extra} - {""}
     if receipt is not None:
         extras |= set(re.findall(r'"([^"]+)"', receipt[1]))
-    return shlex.join(
-        ["uv", "tool", "install", *options, *install_source(",".join(sorted(extras)))]
-    )
+    source = install_source(",".join(sorted(extras)))
+    if source[0] != "-e" and len(source) > 1:  # libraries alone: the copy's source is gone
+        return shlex.join(["uv", "pip", "install", "--python", sys.executable, *source])
+    return shlex.join(["uv", "tool", "install", *options, *source])
 
 
 def install_source(extras: str = "") -> list[str]:

@@ -23,7 +23,12 @@ def connections() -> frozenset[Connection]:
         descriptors = [int(path.name) for path in _DESCRIPTORS.iterdir()]
     except OSError:
         return frozenset()
-    return frozenset(filter(None, map(_connection, descriptors)))
+    seconds = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(None)  # with one, a copy makes the socket itself non-blocking
+    try:
+        return frozenset(filter(None, map(_connection, descriptors)))
+    finally:
+        socket.setdefaulttimeout(seconds)
 
 
 def _connection(descriptor: int) -> Connection | None:

@@ -247,12 +247,13 @@ def _persists(item: JobFinding, part: JobSteps, log: StepLog) -> bool:
     """Whether a rank is as slow in the next stretch, which is too short or too noisy to show it by
     itself."""
     named_in = log.between(item.first or 0, item.last or log.steps)
-    if named_in is None or item.finding.rank is None:
+    if named_in is None or item.finding.rank is None or len(part) < 2:
         return False
     row = log.ranks.index(item.finding.rank)
     of_data = item.finding.kind is FindingKind.INPUT_PIPELINE
     before, now = (
-        float(np.mean(beyond[row] - medians_of_others(beyond)[row]))
+        # of a few steps a single long one would be most of their mean
+        float(np.sort(beyond[row] - medians_of_others(beyond)[row])[:-1].mean())
         for beyond in (each.data if of_data else each.busy for each in (named_in, part))
     )
     return now >= _SAME_LEVEL * before > 0

@@ -39,12 +39,12 @@ CEILINGS: Mapping[str, int] = {
     "tune": 16_450,
     "submit": 6_550,
     "autopsy": 6_200,
-    "init": 5_550,
+    "init": 5_600,
     "docs": 4_600,
     "feature trace": 10_300,
     "feature watch": 13_650,
-    "feature validate": 7_600,
-    "feature compare": 7_500,
+    "feature validate": 7_650,
+    "feature compare": 7_550,
     "feature decide": 4_000,
     "feature cluster": 3_800,
     "feature bisect": 3_900,
@@ -53,7 +53,7 @@ CEILINGS: Mapping[str, int] = {
     "feature export": 1_300,
     "feature pytest": 500,
     "core": 35_500,
-    "package": 92_500,
+    "package": 92_600,
 }
 """Command, feature, ``core`` or ``package`` → the most code lines: 1 to 5 % above what they are, so
 that an import that brings in another part of the package is noticed. Who needs more says why in

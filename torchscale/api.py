@@ -139,8 +139,7 @@ def validate(
 
     Raises:
         MachineError: the probe gave no facts at all.
-        UsageError: the baseline cannot be read, or is of another kind of device; the time has no room
-            for a round.
+        UsageError: the baseline cannot be read or is of another kind; no room for a round.
         ConfigError: the policy is wrong.
     """
     acceptance = None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from torchscale.features.bisect.change_verdict import ChangeSentences
-from torchscale.features.bisect.changes import ChangeSearch, MeanShift
+from torchscale.features.bisect.changes import ChangeSearch
 from torchscale.features.bisect.environment import Candidate
 from torchscale.features.bisect.export_schema import (
     BisectionExport,
@@ -14,6 +14,7 @@ from torchscale.features.bisect.export_schema import (
     EnvironmentExport,
     ShiftExport,
 )
+from torchscale.features.bisect.mean_shift import MeanShift
 from torchscale.features.bisect.printed import PrintedNumber
 from torchscale.features.bisect.question import Question
 from torchscale.features.bisect.search import BisectionEnding

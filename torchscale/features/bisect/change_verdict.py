@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from torchscale.analysis.stats.estimate import Estimate
-from torchscale.features.bisect.changes import ChangeSearch, MeanShift
+from torchscale.features.bisect.changes import ChangeSearch
 from torchscale.features.bisect.equality import Equality
 from torchscale.features.bisect.hypotheses import AnswerKind, Hypothesis
+from torchscale.features.bisect.mean_shift import MeanShift
 from torchscale.features.bisect.question import Question
 from torchscale.features.bisect.search import BisectionEnding
 from torchscale.features.bisect.verdict import members_of

@@ -3,8 +3,6 @@ other, else by their means, with the search of :mod:`torchscale.features.bisect.
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -13,28 +11,15 @@ from typing import Literal
 from torchscale.analysis.stats.estimate import Estimate
 from torchscale.features.bisect.equality import REPEATS, Equality, Sameness
 from torchscale.features.bisect.hypotheses import Hypothesis
+from torchscale.features.bisect.mean_shift import MeanShift, has_mean
 from torchscale.features.bisect.modes import Modes
 from torchscale.features.bisect.search import (
-    FIRST_ROUNDS,
     MOST_FAILURES,
     BisectionEnding,
-    BisectionSearch,
     Limits,
 )
 
 ChangeRuleName = Literal["auto", "exactly", "mean"]
-_SCATTER_LOG = 0.05
-"""What the scatter of launches becomes for the evidence, which expects that noise beforehand."""
-_MOST_LOG = 3.0
-"""Numbers farther from the good end's are taken as that far: the largest cost that is weighed."""
-_LARGEST = 1e150
-"""Squares of larger numbers are infinite: a loss that has diverged so far is as good as that."""
-_MOST_SCATTERS = 50.0
-"""Between both ends: where they are farther apart, launches count as scattering more than they do."""
-
-
-def _has_mean(number: float) -> bool:
-    return abs(number) <= _LARGEST  # false of NaN
 
 
 @dataclass(frozen=True)
@@ -48,86 +33,6 @@ class ChangeRule:
 
     how: ChangeRuleName = "auto"
     tolerance: float = 0.0
-
-
-class MeanShift:
-    """Means of environments against each other. The logarithm of seconds, which the evidence is
-    about, stands for the number in units of the scatter of launches.
-
-    Attributes:
-        search: The bisection of these.
-    """
-
-    def __init__(
-        self,
-        hypotheses: tuple[Hypothesis, ...],
-        count: int,
-        limits: Limits,
-        ends: tuple[list[float], list[float]],
-        least: float,
-    ) -> None:
-        """
-        Args:
-            hypotheses: The answers.
-            count: Number of environments.
-            limits: Probability of a wrong answer, and launches.
-            ends: Numbers of both ends, which set the unit and count no further: what is weighed
-                later is then weighed by a rule that it did not shape.
-            least: The smallest change that matters; 0 for the scatter of launches.
-        """
-        good, bad = (math.fsum(numbers) / len(numbers) for numbers in ends)
-        squares = math.fsum(
-            (number - level) ** 2
-            for numbers, level in zip(ends, (good, bad), strict=True)
-            for number in numbers
-        )
-        degrees = max(sum(map(len, ends)) - 2, 1)
-        scatter = max(math.sqrt(squares / degrees), abs(bad - good) / _MOST_SCATTERS)
-        scatter = scatter or math.ulp(max(1.0, abs(good)))
-        self._level = good
-        self._unit = math.copysign(scatter / _SCATTER_LOG, bad - good)
-        self._least = least
-        smallest = self._share(least)
-        limits = replace(
-            limits, either_way=True, at_least=smallest or _SCATTER_LOG, beyond=smallest
-        )
-        self.search = BisectionSearch(hypotheses, count, limits)
-
-    def _share(self, size: float) -> float:
-        """A size of a change as the evidence has it."""
-        return math.expm1(min(size / abs(self._unit), _MOST_LOG))
-
-    def add(self, environment: int, number: float) -> None:
-        """A launch that counts; the number is finite."""
-        log = min(max((number - self._level) / self._unit, -_MOST_LOG), _MOST_LOG)
-        good = self.search.logs(0)
-        scatter = statistics.stdev(good) if len(good) >= FIRST_ROUNDS else 0.0
-        if not self._least and scatter:
-            # The smallest change that matters is the scatter of the good end as it is known by now:
-            # that of the bad one may be the change.
-            limits = replace(self.search.limits, at_least=math.expm1(scatter))
-            self.search.limits = limits
-        self.search.add(environment, math.exp(log))
-
-    @property
-    def scatter(self) -> float | None:
-        """Standard deviation of a launch from the mean of its environment."""
-        noise = self.search.noise if self.search.launches else None
-        return None if noise is None else noise * abs(self._unit)
-
-    @property
-    def least(self) -> float:
-        """The smallest change that matters."""
-        return self._least or math.log1p(self.search.limits.at_least) * abs(self._unit)
-
-    def is_above(self, number: float, threshold: float) -> bool:
-        """Whether a number lies beyond a threshold of the evidence."""
-        return (number - self._level) / self._unit > threshold
-
-    def size(self, cost: Estimate) -> Estimate:
-        """A change in units of the number."""
-        low, high = sorted(self._unit * math.log1p(bound) for bound in cost.bounds)
-        return Estimate(self._unit * math.log1p(cost.value), low, high, cost.count)
 
 
 @dataclass
@@ -207,7 +112,7 @@ class ChangeSearch:
 
     def mean(self, environment: int) -> Estimate | None:
         """The mean of an environment's finite numbers; ``None`` for none."""
-        finite = list(filter(_has_mean, self.values.get(environment, ())))
+        finite = list(filter(has_mean, self.values.get(environment, ())))
         return Estimate.of_mean(finite) if finite else None
 
     def changed(self, environment: int) -> float | None:
@@ -241,7 +146,7 @@ class ChangeSearch:
     def add(self, environment: int, number: float) -> None:
         """A launch gave its number."""
         self.launches.append((environment, number))
-        if self.means is not None and not _has_mean(number):
+        if self.means is not None and not has_mean(number):
             self.add_failure(environment, f"printed {number:g}, which has no mean")
             return
         self._failures[environment] = 0
@@ -297,7 +202,7 @@ class ChangeSearch:
         return None
 
     def _begin_means(self) -> BisectionEnding | None:
-        finite = {place: list(filter(_has_mean, numbers)) for place, numbers in self.values.items()}
+        finite = {place: list(filter(has_mean, numbers)) for place, numbers in self.values.items()}
         for end in self.ends:
             if not finite[end]:
                 self.unusable[end] = f"printed {self.values[end][-1]:g}, which has no mean"

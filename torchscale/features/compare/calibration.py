@@ -15,8 +15,8 @@ from torchscale.features.compare.analysis.calibrate import MIN_RUNS, calibrate
 from torchscale.features.compare.analysis.differences import SideDifference, differences
 from torchscale.features.compare.analysis.headlines import decides
 from torchscale.features.compare.baseline_files import BASELINES, free_path, save_baseline
-from torchscale.features.compare.inputs import each_once, load_sides, load_source, meant_source
-from torchscale.features.compare.merged import calibrated_baseline
+from torchscale.features.compare.inputs import load_sides, load_source, meant_source
+from torchscale.features.compare.merged import calibrated_baseline, each_once
 from torchscale.features.compare.rate import AlarmRate
 from torchscale.observer import SILENT, Observer
 from torchscale.read.folders import run_folder

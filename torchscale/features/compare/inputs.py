@@ -17,8 +17,6 @@ from torchscale.features.compare.baseline_files import (
     list_baselines,
     read_baseline,
 )
-from torchscale.features.compare.history.entry import history_entry
-from torchscale.observer import Observer
 from torchscale.read.folders import no_such_run, run_by_name
 from torchscale.results.reader import read_summary
 from torchscale.schema.cells.kinds import AnyCell, as_kind
@@ -70,17 +68,6 @@ def load_sides(sources: Sequence[str], baselines: Path = BASELINES) -> tuple[lis
                 left_out.append(f"Left out: {error.message}.")
         sides += sorted(found, key=lambda side: side.results.created_at)
     return sides, left_out
-
-
-def each_once(results: Sequence[ResultSet], observer: Observer) -> list[ResultSet]:
-    """Without what is there twice, by its measurement: a run and a copy of it are one."""
-    found: dict[str, ResultSet] = {}
-    for one in results:
-        digest = history_entry(one).digest
-        if digest in found:
-            observer.note(f"Left out: {one.name} is the same measurement as {found[digest].name}.")
-        found.setdefault(digest, one)
-    return list(found.values())
 
 
 def told_apart(sides: Sequence[ResultSet]) -> list[ResultSet]:

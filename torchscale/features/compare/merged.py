@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchscale.features.compare.analysis.matching import workload_key
+from torchscale.features.compare.history.entry import history_entry
+from torchscale.observer import Observer
 from torchscale.schema.run.calibration import Calibration
 from torchscale.schema.run.result_set import ResultCell, ResultSet
 from torchscale.schema.state import State
@@ -35,6 +37,17 @@ def merged_sessions(runs: Sequence[ResultSet]) -> dict[str, object]:
         "environment": first.environment,
         "later": tuple(later),
     }
+
+
+def each_once(results: Sequence[ResultSet], observer: Observer) -> list[ResultSet]:
+    """Without what is there twice, by its measurement: a run and a copy of it are one."""
+    found: dict[str, ResultSet] = {}
+    for one in results:
+        digest = history_entry(one).digest
+        if digest in found:
+            observer.note(f"Left out: {one.name} is the same measurement as {found[digest].name}.")
+        found.setdefault(digest, one)
+    return list(found.values())
 
 
 def calibrated_baseline(runs: Sequence[ResultSet], calibration: Calibration) -> ResultSet:

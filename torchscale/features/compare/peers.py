@@ -17,7 +17,8 @@ from torchscale.features.compare.baseline_files import (
 )
 from torchscale.features.compare.history.baselines import Against
 from torchscale.features.compare.history.entry import history_entry
-from torchscale.features.compare.inputs import each_once, load_source, meant_source, runs_in
+from torchscale.features.compare.inputs import load_source, meant_source, runs_in
+from torchscale.features.compare.merged import each_once
 from torchscale.features.compare.peers_schema import PeersExport
 from torchscale.features.compare.sections.peers import peers_document
 from torchscale.observer import SILENT, Observer

@@ -48,6 +48,7 @@ from torchscale.schema.node.acceptance import JudgedFigure  # noqa: E402
 
 NODES = 4
 PORT = 29537
+TOKEN = os.urandom(32).hex()
 LESS_CPUS = 0.85
 """Share of the others' quota that the limited node has."""
 DISK, SLOW_DISK = 100_000_000, 50_000_000
@@ -241,7 +242,7 @@ def _start(
     command = [sys.executable, "-m", "torchscale", "validate", *place, *asked]
     if as_json:
         command.append("--json")
-    env = {**os.environ, "TORCHSCALE_TOKEN": "0" * 32, "TMPDIR": str(directory / "tmp")}
+    env = {**os.environ, "TORCHSCALE_TOKEN": TOKEN, "TMPDIR": str(directory / "tmp")}
     return node.start(command, node.tenant, directory, env | {"COLUMNS": "140"})
 
 

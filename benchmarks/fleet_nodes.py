@@ -36,6 +36,7 @@ from tests import network  # noqa: E402 - of this checkout, which the line above
 
 NODES = 4
 PORT = 29535
+TOKEN = os.urandom(32).hex()
 RATE, SLOW_RATE = "200mbit", "66mbit"
 END_SECONDS = 400
 LABELS = {"link": "link", "node": "node", "dead": "dead link", "equal": "equal"}
@@ -86,7 +87,7 @@ def prepare(cluster: network.Cluster, case: Case) -> None:
 def validate(cluster: network.Cluster, directory: Path) -> tuple[list[str], str]:
     """What node 0 names, and whether node times could be told from link times."""
     running = []
-    env = {**os.environ, "TORCHSCALE_TOKEN": "0" * 32}
+    env = {**os.environ, "TORCHSCALE_TOKEN": TOKEN}
     try:
         for node in cluster.nodes:
             place = [

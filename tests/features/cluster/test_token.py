@@ -56,6 +56,16 @@ def test_a_token_that_is_easily_guessed_is_refused(tmp_path: Path, text: str) ->
         read_token(path)
 
 
+@pytest.mark.parametrize("text", ["abc", "0" * 32])
+def test_why_a_token_is_refused_is_not_taken_for_its_value(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("TORCHSCALE_TOKEN", text)
+    with pytest.raises(UsageError) as raised:
+        read_token(None)
+    assert redact_text(raised.value.message) == raised.value.message
+
+
 def test_random_tokens_are_taken(tmp_path: Path) -> None:
     path = tmp_path / "token"
     for text in ["3be1a07f94c2d856", "correct-horse-battery", *(secrets.token_hex(16),) * 50]:

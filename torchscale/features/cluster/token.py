@@ -62,12 +62,12 @@ def read_token(path: Path | None, warn: Callable[[str], None] = lambda _: None) 
             raise UsageError(f"{origin}: {reason or error}", hint=hint) from error
     if len(text) < _MIN_TOKEN_CHARACTERS:
         raise UsageError(
-            f"{origin}: {len(text)} characters; a token has at least {_MIN_TOKEN_CHARACTERS}, "
+            f"{origin} has {len(text)} characters; a token has at least {_MIN_TOKEN_CHARACTERS}, "
             "chosen at random",
             hint=hint,
         )
     if _surprises(text) < _MIN_SURPRISES:
-        raise UsageError(f"{origin}: easily guessed; a token is chosen at random", hint=hint)
+        raise UsageError(f"{origin} is easily guessed; a token is chosen at random", hint=hint)
     note_values([text])
     return text.encode()
 

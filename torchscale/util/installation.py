@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
 
+from torchscale.util.interpreter import interpreter
 from torchscale.version import DISTRIBUTION
 
 _PIPX, _UV_TOOL = "pipx_metadata.json", "uv-receipt.toml"
@@ -61,7 +62,7 @@ def _uv_tool_install(extra: str, *options: str) -> str:
         extras |= set(re.findall(r'"([^"]+)"', receipt[1]))
     source = install_source(",".join(sorted(extras)))
     if source[0] != "-e" and len(source) > 1:  # libraries alone: the copy's source is gone
-        return shlex.join(["uv", "pip", "install", "--python", sys.executable, *source])
+        return shlex.join(["uv", "pip", "install", "--python", interpreter(), *source])
     return shlex.join(["uv", "tool", "install", *options, *source])
 
 

@@ -177,7 +177,7 @@ def fleet_text() -> str:
     nodes = [*(fleet_node(rank) for rank in range(3)), with_driver(3, "470.1")]
     slow = [SlowRail(rail=1, share=0.2)]
     facts = CollectiveFacts(backend="nccl", world_size=4)
-    speeds = judge_speeds(fleet(8, {3: 0.8}), {})
+    speeds = judge_speeds(fleet(4, {3: 0.8}), {})
     return judge_fleet(
         nodes, facts, rails, slow=slow, left_out=[2], speeds=speeds
     ).model_dump_json()

@@ -49,7 +49,7 @@ class MeanShift:
             limits: Probability of a wrong answer, and launches.
             ends: Numbers of both ends, which set the unit and count no further: what is weighed
                 later is then weighed by a rule that it did not shape.
-            least: The smallest change that matters; 0 for the scatter of launches.
+            least: The smallest change that matters; 0 for the scatter of the good end.
         """
         good, bad = (math.fsum(numbers) / len(numbers) for numbers in ends)
         squares = math.fsum(

@@ -145,7 +145,7 @@ def _machines(against: str, baselines: Path) -> tuple[list[PeerMachine], list[st
     found: list[ResultSet] = []
     left_out = []
     for part in _parts(against):
-        path = Path(part) if Path(part).exists() else (find_baseline(part, baselines) or Path(part))
+        path = Path(part)
         if not path.is_dir() or (path / "experiment.json").is_file():
             found += _of_source(path, baselines)
             continue

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.factories import cells
@@ -118,11 +120,20 @@ def test_a_cell_that_nothing_bounds_is_withheld_from_the_mean_and_fails_no_gate(
     assert gated(pair) == 0
 
 
-def test_one_unbounded_launch_may_hide_a_loss_by_its_own_figure() -> None:
-    for rate, code in ((97.0, 0), (60.0, 1)):
-        pair = compare(baseline(), new(rate, flags=("throttled",)))
-        assert pair.overall[0].verdict is ChangeVerdict.UNCLEAR
-        assert pair.overall[0].low is None or gated(pair) == code
+@pytest.mark.parametrize(("rate", "hides"), [(97.0, False), (60.0, True)])
+def test_one_launch_may_hide_a_loss_by_its_own_figure(rate: float, hides: bool) -> None:
+    overall = compare(baseline(), new(rate)).overall[0]
+    assert overall.low is not None
+    assert overall.low.interval is None, "of one launch"
+    unclear = replace(overall, verdict=ChangeVerdict.UNCLEAR, reason=Reason.CONDITIONS)
+    assert unclear.may_hide_loss(0.02) is hides
+
+
+@pytest.mark.parametrize(("rate", "code"), [(97.0, 0), (60.0, 1)])
+def test_a_throttled_launch_fails_the_gate_by_what_it_may_hide(rate: float, code: int) -> None:
+    pair = compare(baseline(), new(rate, flags=("throttled",)))
+    assert pair.overall[0].verdict is ChangeVerdict.UNCLEAR
+    assert gated(pair) == code
 
 
 def test_another_workload_that_was_matched_by_name_keeps_its_rule() -> None:

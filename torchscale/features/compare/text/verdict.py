@@ -116,9 +116,12 @@ def format_headline(pair: Pair, metrics: Sequence[Metric]) -> str:
 
 
 def _allowed(overall: Overall) -> str:
-    """The loss that is no alarm: of a time, how much longer it may be."""
+    """The threshold as everywhere; of a time also how much longer that is, which is more."""
     limit = overall.limit or 0.0
-    return format_percent(limit if overall.metric.higher_is_better else 1 / (1 - limit) - 1)
+    text = format_percent(limit)
+    if overall.metric.higher_is_better:
+        return text
+    return f"{text} (up to +{format_percent(1 / (1 - limit) - 1)})"
 
 
 def _what_was_disturbed(pair: Pair, conditions: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from torchscale.analysis.stats.estimate import Estimate
 from torchscale.features.bisect.changes import ChangeSearch
 from torchscale.features.bisect.equality import Equality
 from torchscale.features.bisect.hypotheses import AnswerKind, Hypothesis
-from torchscale.features.bisect.mean_shift import MeanShift
+from torchscale.features.bisect.mean_shift import MeanShift, has_mean
 from torchscale.features.bisect.question import Question
 from torchscale.features.bisect.search import BisectionEnding
 from torchscale.features.bisect.verdict import members_of
@@ -154,9 +154,9 @@ class ChangeSentences:
         """The mean of an environment's numbers in one of its two states; they may lie farther apart
         than the evidence has them."""
         threshold = means.search.modes[place].threshold
-        finite = filter(math.isfinite, self._search.values[place])
+        numbers = filter(has_mean, self._search.values[place])
         return statistics.fmean(
-            number for number in finite if means.is_above(number, threshold) == is_high
+            number for number in numbers if means.is_above(number, threshold) == is_high
         )
 
     @staticmethod

@@ -29,6 +29,8 @@ class Node:
     address: str
     enter: tuple[str, ...]
     core: int
+    holder: int
+    """The process that keeps the namespace."""
 
     def argv(self, *command: str) -> list[str]:
         """``command``, to be run on this node: with its network, its host name and one core."""
@@ -138,6 +140,7 @@ def cluster(nodes: int, rails: int = 1) -> Iterator[Cluster]:
                 _address(number, 0),
                 enter,
                 cores[number % len(cores)],
+                holder,
             )
             run([*enter, tool("hostname"), node.hostname])
             run([*enter, tool("ip"), "link", "set", "lo", "up"])
@@ -165,6 +168,19 @@ def _address(number: int, rail: int) -> str:
 def _link(number: int, rail: int) -> str:
     """The bridge's end of a node's link."""
     return f"v{number}" if rail == 0 else f"v{number}r{rail}"
+
+
+def with_names(hosts: Path) -> list[str]:
+    """What goes before a command that is to see this file as its ``/etc/hosts``: a mount namespace
+    of its own."""
+    script = 'mount --bind "$0" /etc/hosts && exec "$@"'
+    return [tool("unshare"), "-m", "sh", "-c", script, str(hosts)]
+
+
+def write_names(nodes: Sequence[Node], hosts: Path) -> None:
+    """Write the file by which the names of all nodes resolve."""
+    names = ["127.0.0.1 localhost", *(f"{node.address} {node.hostname}" for node in nodes)]
+    hosts.write_text("\n".join(names) + "\n")
 
 
 def run(command: Sequence[str]) -> None:

@@ -87,8 +87,7 @@ class Slurm:
 
     def _with_names(self) -> list[str]:
         """A mount namespace with a file of its own as ``/etc/hosts``."""
-        script = 'mount --bind "$0" /etc/hosts && exec "$@"'
-        return [network.tool("unshare"), "-m", "sh", "-c", script, str(self.directory / "hosts")]
+        return network.with_names(self.directory / "hosts")
 
     def run(self, *command: str, directory: Path | None = None) -> str:
         """What a command of Slurm prints.
@@ -269,8 +268,7 @@ def _configure(cluster: Slurm, kill_wait_seconds: int, settings: Sequence[str]) 
         kill_wait=kill_wait_seconds,
         nodes="\n".join(lines),
     )
-    names = ["127.0.0.1 localhost", *(f"{node.address} {node.hostname}" for node in cluster.nodes)]
-    (cluster.directory / "hosts").write_text("\n".join(names) + "\n")
+    network.write_names(cluster.nodes, cluster.directory / "hosts")
     (cluster.directory / "slurm.conf").write_text("\n".join([text, *settings, ""]))
 
 

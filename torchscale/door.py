@@ -98,6 +98,13 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "nodes": {
             "cluster": "features.cluster.sweep:join_cluster",
         },
+        "nodes of plans": {
+            "cluster": "features.cluster.engines.choice:describe_choice",
+        },
+        "node roles": {
+            "sweep": "features.cluster.engines.sweep:prepare_sweep",
+            "check": "features.validate.fleet.run:prepare_check",
+        },
         "recorded steps": {
             "trace": "features.trace.recorded_steps",
         },

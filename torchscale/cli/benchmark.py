@@ -89,9 +89,9 @@ def benchmark(
     [bold]--model[/bold] and without a file, the options are the whole config. The same command
     resumes an interrupted sweep: completed launches are kept.
 
-    Over several nodes, start the same command on each with its [bold]--node-rank[/bold]; all share
-    a secret (TORCHSCALE_TOKEN or --token-file). Node 0 keeps the results. See `torchscale docs
-    nodes`.
+    Over several nodes: in a job of Slurm or on a Ray cluster ([bold]--engine[/bold]) one command
+    does it. Elsewhere, start the same command on each node with its [bold]--node-rank[/bold]; all
+    share a secret (TORCHSCALE_TOKEN or --token-file). See `torchscale docs nodes`.
 
     Exit codes: 0 all cells ok or skipped; 1 some failed; 2 wrong input; 3 this machine can run
     none; 130 interrupted.
@@ -109,6 +109,8 @@ def benchmark(
     [cyan]torchscale benchmark my_matrix.yaml --training.precision=bf16 --show-config[/cyan]
 
     [cyan]torchscale benchmark my_matrix.yaml --rerun failed[/cyan]
+
+    [cyan]torchscale benchmark my_matrix.yaml --engine slurm --nnodes 4[/cyan]
 
     [cyan]torchscale benchmark my_matrix.yaml --nnodes 2 --node-rank 0 --master
     10.0.0.1:29500[/cyan]
@@ -142,13 +144,14 @@ def benchmark(
         ahead = context.with_resource(started_ahead(named.experiment, output_dir))
     from torchscale.measure import benchmark as run  # noqa: PLC0415
     from torchscale.measure.context import plan_run  # noqa: PLC0415
-    from torchscale.measure.nodes import join_nodes  # noqa: PLC0415
+    from torchscale.measure.nodes import describe_nodes, join_nodes  # noqa: PLC0415
 
     if dry_run:
         from torchscale.measure.dry_run import dry_run as plan_only  # noqa: PLC0415
 
+        experiment = describe_nodes(named.experiment, NodeOptions(**vars(nodes)), TERMINAL)
         result = plan_only(
-            named.experiment,
+            experiment,
             output_dir=output_dir,
             hardware=hardware,
             predict=predict,

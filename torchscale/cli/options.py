@@ -11,6 +11,7 @@ import typer
 
 from torchscale.cli.command import as_typed
 from torchscale.cli.parameters import argument, option
+from torchscale.config.engines import EngineChoice
 from torchscale.config.values import ConfigValue
 
 CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -47,6 +48,18 @@ class NodeArguments:
     token_file: Annotated[
         Path | None,
         option("--token-file FILE", "The nodes' shared secret. Default: $TORCHSCALE_TOKEN"),
+    ] = None
+    engine: Annotated[
+        EngineChoice | None,
+        option(
+            "--engine NAME",
+            "What carries launches over nodes: slurm, ray or channel. Default: slurm in a job of "
+            "several nodes, ray where RAY_ADDRESS is set, else channel.",
+        ),
+    ] = None
+    ray_address: Annotated[
+        str | None,
+        option("--ray-address HOST:PORT", "The Ray cluster. Default: $RAY_ADDRESS, else this one."),
     ] = None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Protocol
 
 from pydantic import ValidationError
 
@@ -28,6 +29,17 @@ _SYSTEM_NODES = Path("/sys/devices/system/node")
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
+class Detection(Protocol):
+    """A machine that is being examined."""
+
+    def result(self) -> Machine:
+        """The machine.
+
+        Raises:
+            MachineError: it cannot be examined.
+        """
+
+
 class MachineDetection:
     """A detection of the machine that has been started: the environment in a worker process, which
     imports torch. As a context manager it ends at the latest with the context."""
@@ -41,6 +53,7 @@ class MachineDetection:
         """
         require("torch", "training")
         self._process = BoundedProcess(module_command("torchscale.worker.probe.environment"))
+        self._found: Machine | None = None
 
     def __enter__(self) -> MachineDetection:
         return self
@@ -50,12 +63,14 @@ class MachineDetection:
         self._process.__exit__()
 
     def result(self) -> Machine:
-        """The machine. To be called once.
+        """The machine.
 
         Raises:
             MachineError: torch cannot be imported, or the process does not finish in time.
         """
-        return _machine(self._process.finish(timeout_seconds=_PROBE_SECONDS))
+        if self._found is None:
+            self._found = _machine(self._process.finish(timeout_seconds=_PROBE_SECONDS))
+        return self._found
 
 
 def detect_machine() -> Machine:
@@ -82,7 +97,7 @@ def _machine(finished: Finished) -> Machine:
         ) from error
     cores = usable_cores()
     return Machine(
-        environment.model_copy(update={"cores": len(cores), "command": _command()}),
+        environment.model_copy(update={"cores": len(cores), "command": command_line()}),
         cores,
         node_cores(),
     )
@@ -173,8 +188,8 @@ def detect_gpus() -> list[tuple[int, int]]:
         pynvml.nvmlShutdown()
 
 
-def _command() -> tuple[str, ...]:
-    """The command line, secrets in overrides redacted."""
+def command_line() -> tuple[str, ...]:
+    """The command line of this process, secrets in overrides redacted."""
     return ("torchscale", *redact_arguments(sys.argv[1:]))
 
 

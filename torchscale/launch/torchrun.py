@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from pydantic import ValidationError
 
@@ -124,6 +124,13 @@ def cell_environment(cell: AnyCell) -> Mapping[str, str]:
     return launch_kind(cell.kind).environment(cell)
 
 
+class WatchedProcess(Protocol):
+    """What runs: a torchrun, or the parts of a launch on other machines."""
+
+    def poll(self) -> int | None:
+        """The exit code; ``None`` while it runs."""
+
+
 @dataclass(frozen=True)
 class Watch:
     """Waits until a torchrun ends, the user stops it, or a limit is reached.
@@ -171,13 +178,13 @@ class Watch:
         return LaunchEnding(kind, process.poll(), detail, survivors)
 
     def wait(
-        self, process: ManagedProcess, is_done: Callable[[], bool] = lambda: False
+        self, process: WatchedProcess, is_done: Callable[[], bool] = lambda: False
     ) -> tuple[EndingKind, str]:
         """Wait until the process has ended, ``is_done`` is true, a limit is reached or the user
         stops. Does not end it."""
         started = last_progress = time.monotonic()
         longest_step = 0.0
-        reader = _ProgressReader(self.directory / "progress.jsonl")
+        reader = ProgressReader(self.directory / "progress.jsonl")
         phase = "starting"
         logs = log_limit(self.log_directory or self.directory)
         while process.poll() is None and not is_done():
@@ -208,11 +215,13 @@ class Watch:
             self.on_progress(progress)
         return EndingKind.FINISHED, ""
 
-    def _inspect(self, process: ManagedProcess, moved_seconds_ago: float | None = None) -> None:
+    def _inspect(self, process: WatchedProcess, moved_seconds_ago: float | None = None) -> None:
         wait_for_others = None
         if self.inspect_others is not None:
             wait_for_others = self.inspect_others()
-        if self.inspect is not None:
+        if not isinstance(process, ManagedProcess):
+            pass  # its ranks are elsewhere
+        elif self.inspect is not None:
             self.inspect(process, moved_seconds_ago)
         else:
             ranks = optional(range, self.world_size)
@@ -221,13 +230,14 @@ class Watch:
             wait_for_others()
 
 
-class _ProgressReader:
+class ProgressReader:
     """Reads the lines that were appended to the progress file since the last call."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset = path, 0
 
     def read(self) -> list[Progress]:
+        """The lines that are whole."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)

@@ -14,7 +14,7 @@ from torchscale.door import Slot
 from torchscale.errors import ExitCode
 from torchscale.launch.agents.forker import AgentForker
 from torchscale.launch.control import StopRequest
-from torchscale.launch.machine import MachineDetection
+from torchscale.launch.machine import Detection
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
 from torchscale.measure.listener import listening
 from torchscale.measure.nodes import ClusterNode, leading
@@ -67,7 +67,7 @@ def benchmark(
     rerun: Rerun | None = None,
     observer: Observer = SILENT,
     node: ClusterNode | None = None,
-    detection: MachineDetection | None = None,
+    detection: Detection | None = None,
     ahead: AgentForker | None = None,
 ) -> BenchmarkOutcome:
     """Measure what is still to be measured of an experiment; over several nodes as the
@@ -94,6 +94,8 @@ def benchmark(
     directory = (
         output_dir if output_dir is not None else default_directory(experiment.experiment_name)
     )
+    if node is not None and node.detection is not None:
+        detection = node.detection
     planned = plan_run(experiment, observer, detection=detection)
     plan = planned.plan
     planned.require_cells(hint="`torchscale benchmark --dry-run` shows the reason of each")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError
 from torchscale.launch.control import LaunchLimits, StopRequest
-from torchscale.launch.machine import MachineDetection, detect_machine
+from torchscale.launch.machine import Detection, detect_machine
 from torchscale.measure.checks import checked
 from torchscale.observer import Observer
 from torchscale.plan.expand import Plan, make_plan
@@ -112,7 +112,7 @@ class PlannedRun:
         return redact_model(file)
 
 
-def find_machine(observer: Observer, detection: MachineDetection | None = None) -> Machine:
+def find_machine(observer: Observer, detection: Detection | None = None) -> Machine:
     """The machine at hand; from a ``detection`` that was started before, if there is one.
 
     Raises:
@@ -129,7 +129,7 @@ def plan_run(
     experiment: Experiment,
     observer: Observer,
     *,
-    detection: MachineDetection | None = None,
+    detection: Detection | None = None,
 ) -> PlannedRun:
     """Plan an experiment for the machine at hand; its models and data are checked. ``detection``:
     of this machine, started before.

@@ -10,7 +10,7 @@ from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.config.secrets import hidden_environment
 from torchscale.errors import StoreError
-from torchscale.launch.machine import MachineDetection
+from torchscale.launch.machine import Detection
 from torchscale.launch.prediction import predict_cells, predicting
 from torchscale.measure.checks import checked
 from torchscale.measure.context import PlannedRun, plan_run
@@ -92,7 +92,7 @@ def dry_run(
     predict: bool = True,
     rerun: Rerun | None = None,
     observer: Observer = SILENT,
-    detection: MachineDetection | None = None,
+    detection: Detection | None = None,
 ) -> DryRun:
     """Plan an experiment and run nothing.
 

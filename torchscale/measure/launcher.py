@@ -125,7 +125,7 @@ class Launcher:
         trained = as_kind(item.cell, TrainingCell)
         if trained is not None and trained.script is not None:
             record = self._run_script(item)
-        elif self._nodes is not None and self._spans_nodes(item.cell):
+        elif self._nodes is not None and (self._nodes.run_all or self._spans_nodes(item.cell)):
             record = self._run_over_nodes(item, self._nodes)
         elif self._forks is not None:
             record = self._run_forked(item, self._forks)

@@ -14,9 +14,11 @@ from torchscale.door import Slot
 from torchscale.observer import SILENT, Observer
 
 if TYPE_CHECKING:  # every command with options of nodes imports this module, most for one node
+    from torchscale.config.engines import EngineChoice
     from torchscale.config.experiment import Experiment
     from torchscale.errors import ExitCode
     from torchscale.launch.control import LaunchLimits, StopRequest
+    from torchscale.launch.machine import Detection
     from torchscale.measure.context import PlannedRun
     from torchscale.schema.cells.kinds import AnyCell
     from torchscale.schema.launch.progress import Progress
@@ -28,9 +30,11 @@ COUNT_VARIABLES = (
     "SLURM_STEP_NUM_NODES",
     "SKYPILOT_NUM_NODES",
     "OMPI_COMM_WORLD_SIZE",
+    "SLURM_JOB_NUM_NODES",
+    "RAY_ADDRESS",
 )
-"""Where who starts a program on several nodes says how many: torchrun (Kubeflow), a step of Slurm,
-SkyPilot, Open MPI."""
+"""Where who starts a program says that there are nodes: torchrun (Kubeflow), a step of Slurm,
+SkyPilot, Open MPI, a job of Slurm, Ray."""
 
 Planner = Callable[["Experiment", Observer], "PlannedRun"]
 """Plans an experiment for the machine at hand."""
@@ -44,6 +48,8 @@ class NodeOptions:
     node_rank: int | None = None
     master: str | None = None
     token_file: Path | None = None
+    engine: EngineChoice | None = None
+    ray_address: str | None = None
 
 
 def say_nodes(options: NodeOptions) -> bool:
@@ -55,6 +61,10 @@ def say_nodes(options: NodeOptions) -> bool:
 
 class SweepNodes(Protocol):
     """The nodes of a sweep, as the loop over its launches needs them."""
+
+    @property
+    def run_all(self) -> bool:
+        """Whether also launches on a single node are theirs, and not of this machine."""
 
     def update(self) -> None:
         """Let nodes in that have come since the last call, and show what happened meanwhile."""
@@ -84,7 +94,11 @@ class ClusterNode(Protocol):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this is node 0, which runs the sweep and keeps the run folder."""
+        """Whether this process runs the sweep and keeps the run folder, as that of node 0 does."""
+
+    @property
+    def detection(self) -> Detection | None:
+        """Of the machine that the sweep is planned for, where that is not this one."""
 
     def lead(
         self, planned: PlannedRun, stop: StopRequest, observer: Observer
@@ -112,6 +126,7 @@ JoinCluster = Callable[
 ]
 """As :func:`join_nodes`."""
 _NODES: Slot[JoinCluster] = Slot("nodes")
+_DESCRIBED: Slot[Callable[[Experiment, NodeOptions, Observer], Experiment]] = Slot("nodes of plans")
 
 
 def join_nodes(
@@ -132,6 +147,20 @@ def join_nodes(
     if "nodes" not in experiment.launch.model_fields_set and not say_nodes(options):
         return experiment, None
     return _NODES["cluster"](experiment, options, observer)
+
+
+def describe_nodes(
+    experiment: Experiment, options: NodeOptions, observer: Observer = SILENT
+) -> Experiment:
+    """The experiment with the number of its nodes, for a plan that is only shown; says what would
+    carry its launches, and why. Nothing is started.
+
+    Raises:
+        UsageError: options contradict each other.
+    """
+    if "nodes" not in experiment.launch.model_fields_set and not say_nodes(options):
+        return experiment
+    return _DESCRIBED["cluster"](experiment, options, observer)
 
 
 def leading(

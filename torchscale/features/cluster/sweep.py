@@ -15,10 +15,13 @@ from pathlib import Path
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError, TorchscaleError
 from torchscale.features.cluster.cluster import Cluster, find_cluster
+from torchscale.features.cluster.engines.choice import choose_engine
+from torchscale.features.cluster.nodes.descriptions import NodeDescription
+from torchscale.features.cluster.nodes.fleet import Fleet
 from torchscale.features.cluster.nodes.follower import Follower
-from torchscale.features.cluster.nodes.launch import run_over_nodes, run_part
-from torchscale.features.cluster.nodes.leader import Leader
-from torchscale.features.cluster.nodes.messages import CheckStep, NodeDescription, Start
+from torchscale.features.cluster.nodes.launch import run_over_nodes
+from torchscale.features.cluster.nodes.messages import CheckStep, Start
+from torchscale.features.cluster.nodes.part import run_part
 from torchscale.features.cluster.nodes.roles import (
     CarryOut,
     Conclusion,
@@ -29,6 +32,7 @@ from torchscale.features.cluster.nodes.roles import (
 )
 from torchscale.features.cluster.token import read_token
 from torchscale.launch.control import LaunchLimits, StopRequest
+from torchscale.launch.machine import Detection
 from torchscale.measure.context import PlannedRun, stop_on_signals
 from torchscale.measure.nodes import ClusterNode, NodeOptions, Planner, SweepNodes
 from torchscale.observer import Observer
@@ -47,6 +51,11 @@ def join_cluster(
 ) -> tuple[Experiment, ClusterNode | None]:
     """As :func:`torchscale.measure.nodes.join_nodes`."""
     asked = experiment.launch.nodes if "nodes" in experiment.launch.model_fields_set else None
+    chosen = choose_engine(options, asked, os.environ)
+    if chosen is not None:
+        from torchscale.features.cluster.engines.sweep import start_sweep  # noqa: PLC0415 - it imports this
+
+        return start_sweep(experiment, chosen, options.ray_address, observer)
     cluster = find_cluster(options, asked, os.environ)
     if cluster is None:
         return experiment, None
@@ -61,6 +70,7 @@ class _Node:
 
     cluster: Cluster
     token: bytes = field(repr=False)
+    detection: Detection | None = None
 
     @property
     def is_leader(self) -> bool:
@@ -77,25 +87,17 @@ class _Node:
             self.cluster, self.token, description, settings, stop=stop, observer=observer
         )
         with leading as (leader, conclusion):
-            nodes = _LedNodes(leader, planned.plan, observer, conclusion)
-            nodes.update()
-            missing = leader.missing()
-            if missing and not stop.asked:
-                observer.note(
-                    f"warning: {'; '.join(missing)} within {settings.join_timeout_seconds:g} s; "
-                    f"measuring what {plural(leader.available, 'node')} can"
-                )
-            yield nodes
+            yield led_nodes(leader, planned, conclusion, stop, observer)
 
     def follow(self, experiment: Experiment, observer: Observer, make: Planner) -> ExitCode | int:
         """Take part as another node than the first."""
 
         def prepare(follower: Follower, stop: StopRequest) -> FollowerRole:
-            planned = _planned(make, experiment, follower, observer)
+            planned = planned_here(make, experiment, follower, observer)
             return FollowerRole(
                 name=experiment.experiment_name,
                 description=describe_node(planned),
-                begin=lambda: _runner(planned, follower, stop, observer),
+                begin=lambda: part_runner(planned, follower, stop, observer),
             )
 
         return follow_node_0(
@@ -108,15 +110,40 @@ class _Node:
         )
 
 
+def led_nodes(
+    fleet: Fleet,
+    planned: PlannedRun,
+    conclusion: Conclusion,
+    stop: StopRequest,
+    observer: Observer,
+) -> SweepNodes:
+    """The nodes of a sweep once they have met; those that have not come are named."""
+    settings = planned.experiment.launch
+    nodes = _LedNodes(fleet, planned.plan, observer, conclusion)
+    nodes.update()
+    missing = fleet.missing()
+    if missing and not stop.asked:
+        observer.note(
+            f"warning: {'; '.join(missing)} within {settings.join_timeout_seconds:g} s; "
+            f"measuring what {plural(fleet.available, 'node')} can"
+        )
+    return nodes
+
+
 class _LedNodes:
-    """The nodes of a sweep that this one leads."""
+    """The nodes of a sweep that this process leads."""
 
     def __init__(
-        self, leader: Leader, plan: Plan, observer: Observer, conclusion: Conclusion
+        self, leader: Fleet, plan: Plan, observer: Observer, conclusion: Conclusion
     ) -> None:
         self._leader, self._plan, self._observer = leader, plan, observer
         self._conclusion = conclusion
         self._put_off: set[str] = set()
+
+    @property
+    def run_all(self) -> bool:
+        """Whether also launches on a single node are theirs, and not of this machine."""
+        return self._leader.here is None
 
     def update(self) -> None:
         """Let nodes in that have come since the last call, and show what happened meanwhile."""
@@ -172,7 +199,7 @@ class _LedNodes:
             )
 
 
-def _planned(
+def planned_here(
     make: Planner, experiment: Experiment, follower: Follower, observer: Observer
 ) -> PlannedRun:
     """The plan of this node; node 0 is told where there is none."""
@@ -184,7 +211,7 @@ def _planned(
         raise
 
 
-def _runner(
+def part_runner(
     planned: PlannedRun, follower: Follower, stop: StopRequest, observer: Observer
 ) -> CarryOut:
     """Runs this node's part of the launches that node 0 orders."""

@@ -18,6 +18,7 @@ from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
 from torchscale.errors import ExitCode, MachineError, UsageError
+from torchscale.launch.machine import Detection
 from torchscale.measure.checks import checked, disk_problem
 from torchscale.measure.context import (
     PlannedRun,
@@ -137,7 +138,10 @@ def measure_memory(
 
 
 def plan_machine(
-    experiment: Experiment, observer: Observer, directory: Path | None = None
+    experiment: Experiment,
+    observer: Observer,
+    directory: Path | None = None,
+    detection: Detection | None = None,
 ) -> PlannedRun:
     """Plan machine cells; without a device count in the config, at the largest count of this
     machine. Cells that join the folder ``directory`` use as many threads per rank as the folder's
@@ -148,7 +152,7 @@ def plan_machine(
         UsageError: the disk to be measured cannot be used.
         StoreError: ``directory`` holds something that cannot be read.
     """
-    machine = find_machine(observer)
+    machine = find_machine(observer, detection)
     joins = directory is not None and (directory / "experiment.json").exists()
     if directory is not None and joins and experiment.launch.threads_per_rank is None:
         threads = RunFolder.open(directory).experiment.threads_per_rank
@@ -192,7 +196,8 @@ def _measure(
     """Measure the plan's cells anew into a folder, which keeps its other cells; earlier launches of
     the same cells are set aside. ``make`` makes the outcome of the folder, its cells ``of_kind``
     that the plan has, whether it was interrupted, and the summary of these cells alone."""
-    planned = plan_machine(experiment, observer, directory)
+    detection = None if node is None else node.detection
+    planned = plan_machine(experiment, observer, directory, detection)
     plan = planned.plan
     with measuring(directory) as stop:
         folder = RunFolder.join(directory, planned.experiment_file())

@@ -13,6 +13,9 @@ Name = Annotated[str, Field(max_length=255)]
 """Name of a host, an address, a file: as long as a file system or DNS allows."""
 NodeRank = Annotated[int, Field(ge=0, lt=MAX_NODES)]
 Number = Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]
+Text = Annotated[str, Field(max_length=2000)]
+"""A reason in words."""
+Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
 
 
 class LaunchNode(Frozen):

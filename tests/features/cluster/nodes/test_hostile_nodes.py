@@ -363,7 +363,7 @@ def test_no_port_and_no_thread_is_left() -> None:
     assert "nodes" in before
     two.join(1)
     two.meet()
-    port = two.leader._network.pair_port
+    port = two.leader._pairs.pair_port
     two.close()
     assert wait_until(
         lambda: not any(thread.name == "nodes" for thread in threading.enumerate()),

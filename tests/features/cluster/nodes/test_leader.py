@@ -16,14 +16,15 @@ import pytest
 from tests.features.cluster.nodes.test_preflight import description
 from torchscale.errors import MachineError
 from torchscale.features.cluster.cluster import Cluster
+from torchscale.features.cluster.nodes.descriptions import NodeDescription
 from torchscale.features.cluster.nodes.follower import Follower
+from torchscale.features.cluster.nodes.joining_follower import JoiningFollower
 from torchscale.features.cluster.nodes.leader import Leader
 from torchscale.features.cluster.nodes.messages import (
     Collected,
     Ended,
     Farewell,
     FileFollows,
-    NodeDescription,
     Start,
 )
 from torchscale.features.cluster.nodes.network import listen
@@ -69,7 +70,7 @@ class Nodes:
             follower.close()
 
 
-class _Local(Follower):
+class _Local(JoiningFollower):
     """A node on the loopback address, which the command line refuses."""
 
     @property
@@ -125,7 +126,7 @@ def test_a_node_that_differs_is_named_and_nothing_starts(
     two: Nodes, changes: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "torchscale.features.cluster.nodes.follower.socket.gethostname", lambda: "n1"
+        "torchscale.features.cluster.nodes.joining_follower.socket.gethostname", lambda: "n1"
     )
     follower = two.join(1, **changes)
     with pytest.raises(MachineError, match="nothing was started") as raised:
@@ -160,7 +161,7 @@ def test_a_pair_that_does_not_connect_is_named(two: Nodes, monkeypatch: pytest.M
     async def unreachable(address: str, port: int, token: bytes, seconds: float) -> str:
         return f"no answer within {seconds:g} s"
 
-    monkeypatch.setattr("torchscale.features.cluster.nodes.follower.reach_pair", unreachable)
+    monkeypatch.setattr("torchscale.features.cluster.nodes.joining_follower.reach_pair", unreachable)
     two.join(1)
     with pytest.raises(
         MachineError, match=r"n1 cannot connect to n0 \(127.0.0.1\): no answer within 10 s"

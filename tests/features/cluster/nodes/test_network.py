@@ -15,7 +15,7 @@ from tests.features.cluster.nodes.test_preflight import description
 from torchscale.errors import ExitCode, MachineError, UsageError
 from torchscale.features.cluster.cluster import Cluster
 from torchscale.features.cluster.nodes import network
-from torchscale.features.cluster.nodes.follower import Follower
+from torchscale.features.cluster.nodes.joining_follower import JoiningFollower
 from torchscale.features.cluster.nodes.leader import Leader
 from torchscale.features.cluster.nodes.network import (
     UnresolvedError,
@@ -107,19 +107,19 @@ def test_loopback_addresses_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
 def test_another_node_asks_for_the_name_until_it_leads_to_node_0(
     names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchscale.features.cluster.nodes.follower._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("torchscale.features.cluster.nodes.joining_follower._RETRY_SECONDS", 0.01)
     names.answers = ["", "127.0.0.2", HERE]  # nothing listens on the second: the pod before had it
     server = network.listen(HERE, 0)
     leader = Leader(server, TOKEN, description(hostname="n0"), 2, silent_seconds=30)
     cluster = Cluster(2, 1, "job-0.job", int(server.getsockname()[1]), LATER)
-    follower = Follower(cluster, TOKEN, silent_seconds=30)
+    follower = JoiningFollower(cluster, TOKEN, silent_seconds=30)
     try:
         follower.join(description(hostname="n1"), 30, lambda: False)
         assert names.asked == 3
     finally:
         follower.close()
         leader.close(0)
-    other = Follower(Cluster(2, 1, "nowhere", 1), TOKEN, silent_seconds=30)
+    other = JoiningFollower(Cluster(2, 1, "nowhere", 1), TOKEN, silent_seconds=30)
     names.answers = [""]
     try:
         with pytest.raises(UsageError, match="does not resolve"):

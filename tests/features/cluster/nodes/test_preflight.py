@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.factories import VERSIONS
-from torchscale.features.cluster.nodes.messages import CheckDescription, NodeDescription
+from torchscale.features.cluster.nodes.descriptions import CheckDescription, NodeDescription
 from torchscale.features.cluster.nodes.preflight import differences
 
 

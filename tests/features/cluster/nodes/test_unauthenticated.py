@@ -40,7 +40,7 @@ def test_nodes_join_beside_strangers_that_say_nothing(
     ):  # else strangers are dropped after some seconds anyway
         monkeypatch.setattr(module, "HANDSHAKE_SECONDS", 10 * SOON)
     with ExitStack() as stack:
-        for port in [few.port, few.leader._network.pair_port] * 20:
+        for port in [few.port, few.leader._pairs.pair_port] * 20:
             stack.enter_context(socket.create_connection((HERE, port), SOON))
         few.join(1)
         few.join(2)
@@ -127,7 +127,7 @@ async def _reach_one_that_closes(closed: int, seconds: float) -> str:
 
 
 def test_only_who_knows_the_token_gets_an_answer_of_it(few: Nodes) -> None:
-    with socket.create_connection((HERE, few.leader._network.pair_port), SOON) as stranger:
+    with socket.create_connection((HERE, few.leader._pairs.pair_port), SOON) as stranger:
         stranger.sendall(bytes(64))
         assert stranger.recv(10) == b""
 
@@ -147,7 +147,7 @@ def test_whoever_has_shown_the_token_is_no_stranger_any_more(few: Nodes) -> None
         for _ in range(5 * FEW):
             stack.enter_context(socket.create_connection((HERE, few.port), SOON))
         assert wait_until(
-            lambda: len(few.leader._network.unauthenticated._addresses) == FEW, timeout_seconds=SOON
+            lambda: len(few.leader._pairs.unauthenticated._addresses) == FEW, timeout_seconds=SOON
         )
         assert not follower.lost
 

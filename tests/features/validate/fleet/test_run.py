@@ -54,7 +54,7 @@ def test_options_that_all_nodes_must_share_are_compared_by_their_names() -> None
 
 def test_a_single_node_needs_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHSCALE_TOKEN", raising=False)
-    assert join_fleet(NodeOptions()) == (None, b"")
+    assert join_fleet(NodeOptions()) is None
     with pytest.raises(UsageError, match="TORCHSCALE_TOKEN is not set"):
         join_fleet(NodeOptions(nodes=2, node_rank=0, master="10.0.0.1"))
 
@@ -74,10 +74,12 @@ def test_a_slurm_step_says_which_node_this_is(
         monkeypatch.setenv(name, value)
     secret = tmp_path / "token"
     secret.write_text("correct horse battery staple")
-    cluster, token = join_fleet(NodeOptions(token_file=secret))
+    joined = join_fleet(NodeOptions(token_file=secret))
+    assert joined is not None
+    cluster = joined.cluster
     assert cluster is not None
     assert (cluster.nodes, cluster.node_rank, cluster.master) == (4, 2, "gpu01:20007")
-    assert token == b"correct horse battery staple"
+    assert joined.token == b"correct horse battery staple"
 
 
 def outcome(*nodes: FleetNode, interrupted: bool = False) -> ExitCode:

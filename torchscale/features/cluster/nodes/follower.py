@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
-import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from torchscale.errors import ExitCode, MachineError
-from torchscale.features.cluster.cluster import Cluster
+from torchscale.errors import ExitCode
+from torchscale.features.cluster.nodes.agent_messages import Progressed
 from torchscale.features.cluster.nodes.channel import (
     CONNECTION_ERRORS,
     DATA_BYTES,
@@ -27,7 +27,7 @@ from torchscale.features.cluster.nodes.channel import (
     FrameKind,
     connection_ending,
 )
-from torchscale.features.cluster.nodes.handshake import HANDSHAKE_SECONDS, Introduction, introduce
+from torchscale.features.cluster.nodes.descriptions import Description
 from torchscale.features.cluster.nodes.loop import LoopThread
 from torchscale.features.cluster.nodes.messages import (
     ALIVE_SECONDS,
@@ -37,68 +37,55 @@ from torchscale.features.cluster.nodes.messages import (
     CheckStep,
     ClockReading,
     Collected,
-    Description,
     End,
     Ended,
     Farewell,
     FileFollows,
     Inspect,
     Inspected,
-    Join,
     Leaving,
-    Reach,
-    Reached,
     Refused,
     Start,
-    Unable,
 )
-from torchscale.features.cluster.nodes.network import UnresolvedError, listen, resolve
-from torchscale.features.cluster.nodes.reachability import REACH_SECONDS, answer_pair, reach_pair
-from torchscale.features.cluster.nodes.unauthenticated import UnauthenticatedConnections
-from torchscale.version import __version__
+from torchscale.schema.launch.progress import Progress
 
-_RETRY_SECONDS = 1.0
-"""Seconds between two attempts to connect, while the first node is not there yet."""
 _SEND_SECONDS = 300.0
 """Time limit for the files of a launch, as long as the first node waits for them."""
-_FAREWELL_SECONDS = 5.0
+FAREWELL_SECONDS = 5.0
 
 
-class Follower:
-    """A node's connection to the first node of its sweep."""
+class Follower(ABC):
+    """A node's connection to the process that leads."""
 
-    def __init__(
-        self, cluster: Cluster, token: bytes, *, silent_seconds: float, version: str = __version__
-    ) -> None:
+    def __init__(self, leader: str, *, silent_seconds: float) -> None:
+        """``leader``: what messages call the process that leads."""
         self.orders: queue.Queue[Start | CheckStep | Farewell] = queue.Queue()
-        """What the first node wants; :class:`Farewell` is the last one, also where the connection
-        is lost."""
-        self._introduction = Introduction(
-            cluster.node_rank, cluster.nodes, socket.gethostname(), version
-        )
-        self._cluster, self._token, self._silent_seconds = cluster, token, silent_seconds
+        """What the process that leads wants; :class:`Farewell` is the last one, also where the
+        connection is lost."""
+        self._leader, self._silent_seconds = leader, silent_seconds
         self._inspect: Inspect | None = None
         self._end: End | None = None
         self._channel: Channel | None = None
+        self._tasks: list[asyncio.Future[None]] = []
         self._is_closed = False
         self.lost = ""
-        self._unauthenticated = UnauthenticatedConnections()
         self._network = LoopThread("nodes")
 
     @property
+    @abstractmethod
     def local_address(self) -> str:
-        """This node's address towards the first node; empty before :meth:`join`."""
-        return "" if self._channel is None else self._channel.local_address
+        """This node's address, in the network of the nodes; empty before it has joined."""
 
     @property
+    @abstractmethod
     def leader_address(self) -> str:
-        """Address of the first node.
+        """Where launches meet whose orders do not name an address.
 
         Raises:
             UsageError: its name does not resolve.
         """
-        return resolve(self._cluster.host)
 
+    @abstractmethod
     def join(
         self,
         description: Description | None,
@@ -106,38 +93,17 @@ class Follower:
         stopped: Callable[[], bool],
         problem: str = "",
     ) -> None:
-        """Connect and ask to take part; without a ``description``, say why this node cannot.
+        """Ask to take part; without a ``description``, say why this node cannot.
 
         Raises:
-            MachineError: the first node cannot be reached within ``seconds``, or refuses this node.
-            UsageError: the name of the first node does not resolve.
+            MachineError: the process that leads cannot be reached within ``seconds``, or refuses
+                this node.
+            UsageError: its name does not resolve.
         """
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                # Each time: a pod that replaces the first node's has its name and another address.
-                connecting = self._connect(self.leader_address, description, problem)
-                self._network.call(connecting, 3 * HANDSHAKE_SECONDS)
-            except UnresolvedError:
-                if not self._cluster.is_named_later or time.monotonic() > deadline or stopped():
-                    raise
-                time.sleep(_RETRY_SECONDS)
-            except ChannelError as error:
-                raise MachineError(
-                    f"node 0 at {self._cluster.master}: {error}",
-                    hint="give every node the same token",
-                ) from error
-            except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
-                if time.monotonic() > deadline or stopped():
-                    raise MachineError(
-                        f"node 0 at {self._cluster.master} cannot be reached: "
-                        f"{connection_ending(error, HANDSHAKE_SECONDS)}",
-                        hint="start the command there too, with --node-rank 0; check address, "
-                        "port and firewalls",
-                    ) from error
-                time.sleep(_RETRY_SECONDS)
-            else:
-                return
+
+    def report_progress(self, order: int, progress: Progress) -> None:
+        """Say what rank 0 does. Does nothing once the connection is lost."""
+        self._say(Progressed(order=order, progress=progress))
 
     def should_inspect(self, order: int) -> bool:
         """Whether the ranks of a launch are to be asked where they are."""
@@ -145,8 +111,11 @@ class Follower:
 
     def report_inspected(self, order: int) -> None:
         """Say that the ranks of a launch were asked. Does nothing once the connection is lost."""
+        self._say(Inspected(order=order))
+
+    def _say(self, message: BaseModel) -> None:
         if self._channel is not None and not self.lost:
-            self._network.start(self._channel.send(Inspected(order=order)))
+            self._network.start(self._channel.send(message))
 
     def end_order(self, order: int) -> End | None:
         """How a launch is to be ended; ``None`` while the first node does not say that it is."""
@@ -176,33 +145,13 @@ class Follower:
             with contextlib.suppress(
                 OSError, TimeoutError
             ):  # the first node notices the closed connection
-                self._network.call(self._part(self._channel, reason), 2 * _FAREWELL_SECONDS)
+                self._network.call(self._part(self._channel, reason), 2 * FAREWELL_SECONDS)
         self._network.close()
 
     # Called in the network's thread.
 
-    async def _connect(self, address: str, description: Description | None, problem: str) -> None:
-        reader, writer = await asyncio.wait_for(
-            asyncio.open_connection(address, self._cluster.port), HANDSHAKE_SECONDS
-        )
-        try:
-            channel = await asyncio.wait_for(
-                introduce(reader, writer, self._token, self._introduction), HANDSHAKE_SECONDS
-            )
-            if description is None:
-                await channel.send(Unable(reason=problem[:2000]))
-                await channel.close(_FAREWELL_SECONDS)
-                return
-            pair_server = listen(channel.local_address, 0)
-            await self._network.serve(
-                lambda r, w: answer_pair(r, w, self._token, self._unauthenticated), pair_server
-            )
-            await channel.send(
-                Join(description=description, port=int(pair_server.getsockname()[1]))
-            )
-        except BaseException:
-            writer.transport.abort()
-            raise
+    def _begin(self, channel: Channel) -> None:
+        """Take orders from now on."""
         self._channel = channel
         self._tasks = [
             asyncio.ensure_future(self._converse(channel)),
@@ -223,17 +172,6 @@ class Follower:
         """Answer a message, or hand it to the main thread. Returns whether it was the last one."""
         if isinstance(message, AskClock):
             await channel.send(ClockReading(time=time.time()))
-        elif isinstance(message, Reach):
-            peers = message.peers
-            results = await asyncio.gather(
-                *(reach_pair(peer.address, peer.port, self._token, REACH_SECONDS) for peer in peers)
-            )
-            failed = {
-                peer.node_rank: reason
-                for peer, reason in zip(peers, results, strict=True)
-                if reason
-            }
-            await channel.send(Reached(failed=failed))
         elif isinstance(message, Start | CheckStep):
             self.orders.put(message)
         elif isinstance(message, Inspect):
@@ -249,7 +187,13 @@ class Follower:
             self.lost = self.lost or "the sweep is over"
             self.orders.put(last)
             return True
+        else:
+            await self._answer(channel, message)
         return False
+
+    @abstractmethod
+    async def _answer(self, channel: Channel, message: BaseModel) -> None:
+        """Answer what is asked of nodes of one kind alone."""
 
     async def _stay_alive(self, channel: Channel) -> None:
         try:
@@ -273,15 +217,15 @@ class Follower:
     async def _part(self, channel: Channel, reason: str) -> None:
         if not self.lost:
             await asyncio.wait_for(
-                channel.send(Leaving(reason=(reason or "it ended")[:2000])), _FAREWELL_SECONDS
+                channel.send(Leaving(reason=(reason or "it ended")[:2000])), FAREWELL_SECONDS
             )
         self.lost = self.lost or "this node left"
-        await channel.close(_FAREWELL_SECONDS)
+        await channel.close(FAREWELL_SECONDS)
 
     def _lose(self, reason: str) -> None:
         if not self.lost:
             self.lost = reason
-            text = f"the connection to node 0 at {self._cluster.master} was lost: {reason}"
+            text = f"the connection to {self._leader} was lost: {reason}"
             self.orders.put(Farewell(exit_code=int(ExitCode.UNABLE), reason=text))
         if self._channel is not None:
             self._channel.abort()

@@ -35,6 +35,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
         self._servers: list[asyncio.Server] = []
+        self._started: set[concurrent.futures.Future[None]] = set()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -59,7 +60,9 @@ class LoopThread:
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine and do not wait for it."""
-        asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        started = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        self._started.add(started)  # else one that waits may be collected as garbage
+        started.add_done_callback(self._started.discard)
 
     async def serve(self, connected: Connected, server: socket.socket) -> None:
         """Call ``connected`` for every connection to a listening socket, until this thread is

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from torchscale.features.cluster.nodes.agent_messages import PortFound
 from torchscale.features.cluster.nodes.channel import Channel
-from torchscale.features.cluster.nodes.messages import Description
+from torchscale.features.cluster.nodes.descriptions import Description
 
 
 @dataclass
@@ -16,11 +17,12 @@ class Member:
     node_rank: int
     description: Description
     address: str
-    port: int
+    port: int | None
     channel: Channel
     clock_offset_seconds: float = 0.0
     lost: str = ""
     unreached: Mapping[int, str] | None = None
+    port_found: PortFound | None = None
 
     @property
     def label(self) -> str:

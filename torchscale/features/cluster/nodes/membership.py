@@ -17,10 +17,14 @@ _MAX_NOTES = 50
 
 
 class Membership:
-    """The nodes that have joined or were refused, what happened, and the launch that runs."""
+    """The nodes that have joined or were refused, what happened, and the launch that runs.
 
-    def __init__(self, nodes: int) -> None:
-        self.nodes = nodes
+    ``first`` is the rank of the first that joins: 1 where the process that leads is on node 0 and
+    runs its parts itself, 0 where all nodes join.
+    """
+
+    def __init__(self, nodes: int, first: int = 1) -> None:
+        self.nodes, self.first = nodes, first
         self._lock = threading.Lock()
         self._members: dict[int, Member] = {}
         self._admitted: set[int] = set()
@@ -52,15 +56,25 @@ class Membership:
             self._admitted.add(member.node_rank)
             self._notes.append(f"{member.label} joined")
 
-    def heard_of(self) -> int:
-        """How many nodes have joined or were refused."""
+    def heard_of_all(self) -> bool:
+        """Whether all nodes have joined or were refused."""
         with self._lock:
-            return len(self._members.keys() | self._refused.keys())
+            return len(self._members.keys() | self._refused.keys()) >= self.nodes - self.first
 
-    def refused(self) -> list[str]:
+    def refused(self) -> dict[int, str]:
         """Why nodes were refused, in the order of their ranks."""
         with self._lock:
-            return [reason for _, reason in sorted(self._refused.items())]
+            return dict(sorted(self._refused.items()))
+
+    def member(self, rank: int) -> Member:
+        """A node that has joined."""
+        with self._lock:
+            return self._members[rank]
+
+    def absent(self) -> list[int]:
+        """Ranks of nodes that are not there."""
+        present = {member.node_rank for member in self.present()}
+        return [rank for rank in range(self.first, self.nodes) if rank not in present]
 
     def present(self) -> list[Member]:
         """Nodes that are there, in the order of their ranks."""
@@ -91,7 +105,7 @@ class Membership:
             members = dict(self._members)
             refused = dict(self._refused)
         texts = []
-        for rank in range(1, self.nodes):
+        for rank in range(self.first, self.nodes):
             member = members.get(rank)
             if member is None:
                 texts.append(refused.get(rank, f"node {rank} did not join"))
@@ -115,9 +129,9 @@ class Membership:
         they go."""
         remote = RemoteLaunch(order)
         with self._lock:
-            members = {node.node_rank: self._members[node.node_rank] for node in nodes[1:]}
             remote.parts = tuple(
-                RemotePart(members[node.node_rank], names(node)) for node in nodes[1:]
+                RemotePart(self._members[node.node_rank], names(node))
+                for node in nodes[self.first :]
             )
             self._running = remote
         return remote
@@ -153,7 +167,7 @@ class Membership:
         """A node cannot take part."""
         with self._lock:
             if (
-                0 < introduction.node_rank < self.nodes
+                self.first <= introduction.node_rank < self.nodes
                 and introduction.node_rank not in self._members
             ):
                 self._refused[introduction.node_rank] = reason

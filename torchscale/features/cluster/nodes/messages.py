@@ -11,18 +11,24 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from torchscale.config.choices import MAX_NODES, DeviceKind
+from torchscale.config.choices import MAX_NODES
+from torchscale.features.cluster.nodes.agent_messages import (
+    AgentSetup,
+    AskMachine,
+    AskPort,
+    Hello,
+    MachineFound,
+    PortFound,
+    Progressed,
+)
+from torchscale.features.cluster.nodes.descriptions import Description
 from torchscale.schema.base import Count, Frozen, Integer
-from torchscale.schema.launch.nodes import Name, NodeRank, Number
-from torchscale.schema.node.environment import Versions
+from torchscale.schema.launch.nodes import Name, NodeRank, Number, Port, Text
 
 ALIVE_SECONDS = 2.0
 """Seconds between two signs of life: many within ``launch.node_timeout_seconds``, and no load for
 anybody."""
 
-Text = Annotated[str, Field(max_length=2000)]
-"""A reason in words."""
-Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
 AnyTime = Annotated[float, Field(strict=True)]
 """Of a clock, however wrong it is: the first node names it."""
 ExitStatus = Annotated[int, Field(gt=-(1 << 15), lt=1 << 15, strict=True)]
@@ -30,54 +36,15 @@ ExitStatus = Annotated[int, Field(gt=-(1 << 15), lt=1 << 15, strict=True)]
 system."""
 
 
-class NodeDescription(Frozen):
-    """What must be equal on all nodes of a sweep, and who says so.
-
-    Attributes:
-        hostname: Hostname of the machine.
-        versions: Software.
-        device: What the device request resolved to.
-        device_names: Names of the devices in use, each name once.
-        devices_per_node: Ranks of a launch on this node.
-        threads_per_rank: CPU threads of every rank.
-        plan_hash: Over the ids of all cells.
-        config: Key → value as JSON, secrets redacted.
-    """
-
-    hostname: Name
-    versions: Versions
-    device: DeviceKind
-    device_names: tuple[Name, ...] = ()
-    devices_per_node: Number
-    threads_per_rank: Number
-    plan_hash: Name
-    config: dict[str, str]
-
-
-class CheckDescription(Frozen):
-    """Description of a node for ``validate``, where nodes may differ: what differs is its result.
-    Only the command must be equal.
-
-    Attributes:
-        hostname: Hostname of the machine.
-        settings: Option → value, of those that all nodes must share.
-    """
-
-    hostname: Name
-    settings: dict[Name, Name]
-
-
-Description = NodeDescription | CheckDescription
-"""Which command a node runs, and with what."""
-
-
 class Join(Frozen):
     """Node → first node: asks to take part. ``port`` is that of this node's listener for the check
-    of pairs."""
+    of pairs, and ``address`` the node's own, where no connection tells it: of agents of an
+    engine, which listen nowhere."""
 
     type: Literal["join"] = "join"
     description: Description
-    port: Port
+    port: Port | None = None
+    address: Name = ""
 
 
 class Unable(Frozen):
@@ -196,6 +163,7 @@ class Start(Frozen):
         node_rank: The node's place in this launch, from 0.
         nodes: Number of nodes of this launch.
         master_port: Port of torchrun's store, at the first node's address.
+        master_address: That address; empty where it is the one that this node joined at.
         counts_flops: Whether operations are counted, as in the task of the first node.
     """
 
@@ -206,6 +174,7 @@ class Start(Frozen):
     node_rank: NodeRank
     nodes: Annotated[Count, Field(ge=1, le=MAX_NODES)]
     master_port: Port
+    master_address: Name = ""
     counts_flops: bool
 
 
@@ -221,6 +190,7 @@ class CheckStep(Frozen):
         backend: ``nccl`` or ``gloo``; empty for the node's own checks.
         ranks: Number of ranks on each node.
         master_port: Port of the ranks' store, at the first node's address; 1 where there is none.
+        master_address: That address; empty where it is the one that this node joined at.
         partners: The other node's place in each round, for pairs; ``None`` in a round without one.
         repeats: Number of repeats of each pair.
         gpu: Local index of the GPU that takes part on this node, for pairs over NCCL.
@@ -236,6 +206,7 @@ class CheckStep(Frozen):
     backend: Literal["", "nccl", "gloo"] = ""
     ranks: Annotated[Count, Field(ge=1, le=1024)] = 1
     master_port: Port = 1
+    master_address: Name = ""
     partners: Annotated[tuple[NodeRank | None, ...], Field(max_length=MAX_NODES)] = ()
     repeats: Annotated[Count, Field(ge=1, le=100)] = 1
     gpu: Annotated[Count, Field(ge=0, lt=1024)] = 0
@@ -276,12 +247,27 @@ ToLeader = Annotated[
     | Ended
     | FileFollows
     | Collected
-    | Leaving,
+    | Leaving
+    | Hello
+    | MachineFound
+    | PortFound
+    | Progressed,
     Field(discriminator="type"),
 ]
 """What the first node reads."""
 ToNode = Annotated[
-    Refused | Alive | AskClock | Reach | Start | CheckStep | Inspect | End | Farewell,
+    Refused
+    | Alive
+    | AskClock
+    | Reach
+    | Start
+    | CheckStep
+    | Inspect
+    | End
+    | Farewell
+    | AskMachine
+    | AskPort
+    | AgentSetup,
     Field(discriminator="type"),
 ]
 """What the other nodes read."""

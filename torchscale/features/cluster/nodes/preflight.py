@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchscale.features.cluster.nodes.messages import (
+from torchscale.features.cluster.nodes.descriptions import (
     CheckDescription,
     Description,
     NodeDescription,

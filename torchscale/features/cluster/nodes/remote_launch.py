@@ -10,6 +10,7 @@ from typing import IO
 from torchscale.features.cluster.nodes.channel import ChannelError
 from torchscale.features.cluster.nodes.member import Member
 from torchscale.features.cluster.nodes.messages import Ended, FileFollows
+from torchscale.schema.launch.progress import Progress
 
 MAX_LAUNCH_BYTES = 4 << 30
 """Maximum size of the files of one node and launch: the steps of eight ranks for hours, at 250
@@ -17,6 +18,10 @@ bytes a step."""
 MAX_FILE_BYTES = 64 << 20
 """Maximum size of a record or a log, which are read into memory: 1,000 times the record of an
 ordinary launch."""
+
+
+PROGRESS = "progress.jsonl"
+"""Where rank 0 says what it does."""
 
 
 @dataclass
@@ -69,6 +74,18 @@ class RemotePart:
         self.file.write(data)
         self.missing -= len(data)
         self._keep_if_complete()
+
+    def take_progress(self, progress: Progress) -> None:
+        """What rank 0 says while it works, which the process that leads reads from a file.
+
+        Raises:
+            ChannelError: this node has no rank 0 that is read here.
+        """
+        target = self.names.get(PROGRESS)
+        if target is None:
+            raise ChannelError("it sent progress, which was not expected")
+        with target.open("ab") as file:
+            file.write(progress.model_dump_json().encode() + b"\n")
 
     def collect(self) -> None:
         """Everything was sent.
@@ -144,6 +161,19 @@ class RemoteLaunch:
             (f"{label}: {end.problem}" for label, end in ended if end is not None and end.problem),
             "",
         )
+
+    def poll(self) -> int | None:
+        """The exit code of all parts together; ``None`` while one runs."""
+        if not self.has_ended:
+            return None
+        return self.exit_code if self.exit_code is not None else 1
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of the first part that failed, else of the first; ``None`` where none has
+        one."""
+        codes = [part.ended.exit_code for part in self.parts if part.ended is not None]
+        return next((code for code in codes if code), codes[0] if codes else None)
 
     @property
     def survivors(self) -> tuple[str, ...]:

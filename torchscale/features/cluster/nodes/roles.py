@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from torchscale.config.sections.launch import LaunchSettings
 from torchscale.errors import ExitCode, MachineError, TorchscaleError
 from torchscale.features.cluster.cluster import Cluster
+from torchscale.features.cluster.nodes.descriptions import Description
+from torchscale.features.cluster.nodes.fleet import Fleet
 from torchscale.features.cluster.nodes.follower import Follower
+from torchscale.features.cluster.nodes.joining_follower import JoiningFollower
 from torchscale.features.cluster.nodes.leader import Leader
-from torchscale.features.cluster.nodes.messages import CheckStep, Description, Farewell, Start
+from torchscale.features.cluster.nodes.messages import CheckStep, Farewell, Start
 from torchscale.features.cluster.nodes.network import listen_as_leader
 from torchscale.launch.control import StopRequest
 from torchscale.observer import Observer
@@ -34,6 +37,35 @@ class Conclusion:
 
 
 @contextmanager
+def led(
+    fleet: Fleet, where: str, settings: LaunchSettings, *, stop: StopRequest, observer: Observer
+) -> Iterator[Conclusion]:
+    """Wait for the nodes of a fleet, check that they fit together, and let them go at the end,
+    whatever it is.
+
+    Args:
+        fleet: The nodes.
+        where: ``1 other node at 10.0.0.1:29500``: for what is waited.
+        settings: Bounds on waiting, in seconds.
+        stop: Ends the wait.
+        observer: Is told for what is waited.
+
+    Raises:
+        MachineError: they do not fit together; nothing was started.
+    """
+    conclusion = Conclusion()
+    try:
+        with observer.status(f"Waiting for {where}"):
+            fleet.meet(settings.join_timeout_seconds, stop)
+        yield conclusion
+    except TorchscaleError as error:
+        conclusion.exit_code, conclusion.reason = error.exit_code, error.message
+        raise
+    finally:
+        fleet.close(int(conclusion.exit_code), conclusion.reason)
+
+
+@contextmanager
 def lead_nodes(
     cluster: Cluster,
     token: bytes,
@@ -42,16 +74,13 @@ def lead_nodes(
     *,
     stop: StopRequest,
     observer: Observer,
-) -> Iterator[tuple[Leader, Conclusion]]:
-    """Wait for the other nodes, check that they fit together, and let them go at the end, whatever
-    it is.
+) -> Iterator[tuple[Fleet, Conclusion]]:
+    """As :func:`led`, of the nodes that connect to this one with a token.
 
     Args:
         cluster, token: Cluster and token of these nodes.
         description: What must be equal on all nodes.
-        settings: Bounds on waiting, in seconds.
-        stop: Ends the wait.
-        observer: Is told for what is waited.
+        settings, stop, observer: As of :func:`led`.
 
     Raises:
         UsageError: the address that they connect to cannot be used.
@@ -64,22 +93,14 @@ def lead_nodes(
         cluster.nodes,
         silent_seconds=settings.node_timeout_seconds,
     )
-    conclusion = Conclusion()
-    try:
-        others = plural(cluster.nodes - 1, "other node")
-        with observer.status(f"Waiting for {others} at {cluster.master}"):
-            leader.meet(settings.join_timeout_seconds, stop)
+    where = f"{plural(cluster.nodes - 1, 'other node')} at {cluster.master}"
+    with led(leader, where, settings, stop=stop, observer=observer) as conclusion:
         yield leader, conclusion
-    except TorchscaleError as error:
-        conclusion.exit_code, conclusion.reason = error.exit_code, error.message
-        raise
-    finally:
-        leader.close(int(conclusion.exit_code), conclusion.reason)
 
 
-def show_notes(leader: Leader, observer: Observer) -> None:
+def show_notes(fleet: Fleet, observer: Observer) -> None:
     """What happened between the nodes since the last call."""
-    for text in leader.take_notes():
+    for text in fleet.take_notes():
         observer.note(text)
 
 
@@ -123,7 +144,7 @@ def follow_node_0(
         TorchscaleError: ``prepare`` raised it.
     """
     adopt_orphans()
-    follower = Follower(cluster, token, silent_seconds=settings.node_timeout_seconds)
+    follower = JoiningFollower(cluster, token, silent_seconds=settings.node_timeout_seconds)
     farewell = ""
     try:
         with stopping as stop:
@@ -140,7 +161,7 @@ def follow_node_0(
             observer.note(
                 f"{part.name}: node {cluster.node_rank} of {cluster.nodes}, results on node 0"
             )
-            last = _obey(follower, part.begin(), stop)
+            last = obey(follower, part.begin(), stop)
             if last is None:
                 farewell = "it was interrupted"
                 return ExitCode.INTERRUPTED
@@ -164,9 +185,8 @@ def finish_code(last: Farewell) -> ExitCode | int:
     raise error
 
 
-def _obey(follower: Follower, carry_out: CarryOut, stop: StopRequest) -> Farewell | None:
-    """Carry out what node 0 orders until it says that all is done; ``None`` where this node was
-    interrupted."""
+def obey(follower: Follower, carry_out: CarryOut, stop: StopRequest) -> Farewell | None:
+    """Carry out what is ordered until all is done; ``None`` where this node was interrupted."""
     while not stop.asked:
         try:
             order = follower.orders.get(timeout=POLL_SECONDS)

@@ -216,14 +216,14 @@ def validate(
         from torchscale.features.validate.fleet import run as fleet  # noqa: PLC0415 - most check one node
         from torchscale.features.validate.fleet.node_part import FleetOptions  # noqa: PLC0415
 
-        cluster, token = fleet.join_fleet(here, TERMINAL)
-        if cluster is not None:
+        together = fleet.join_fleet(here, TERMINAL)
+        if together is not None:
             if bundle is not None:
                 raise UsageError(
                     "a bundle is of one node", hint="run it on each node, without --nnodes"
                 )
             options = FleetOptions(
-                require=required,
+                require=tuple(required),
                 min_gpus=min_gpus,
                 output_dir=output_dir,
                 timeout_seconds=timeout_seconds,
@@ -231,11 +231,11 @@ def validate(
                 pairwise=pairwise,
                 acceptance=speeds,
             )
-            if not cluster.is_leader:
-                raise typer.Exit(fleet.follow_fleet(cluster, token, options, observer=TERMINAL))
-            together = fleet.validate_fleet(cluster, token, options, observer=TERMINAL)
-            show_fleet(together, fix_hints=fix_hints, as_json=as_json, brief=brief)
-            raise typer.Exit(together.exit_code)
+            if not together.is_leader:
+                raise typer.Exit(fleet.follow_fleet(together, options, observer=TERMINAL))
+            checked = fleet.validate_fleet(together, options, observer=TERMINAL)
+            show_fleet(checked, fix_hints=fix_hints, as_json=as_json, brief=brief)
+            raise typer.Exit(checked.exit_code)
     if pairwise:
         raise UsageError(
             "--pairwise measures pairs of nodes", hint="add --nnodes N, or leave it out"

@@ -14,8 +14,8 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from torchscale.errors import MachineError
+from torchscale.features.cluster.nodes.fleet import END_SECONDS, FILES_SECONDS, Fleet
 from torchscale.features.cluster.nodes.follower import Follower
-from torchscale.features.cluster.nodes.leader import END_SECONDS, FILES_SECONDS, Leader
 from torchscale.features.cluster.nodes.messages import CheckStep, Ended
 from torchscale.features.cluster.nodes.network import addresses, interface_in
 from torchscale.features.validate.run.probe import collective_environment, first_error
@@ -60,23 +60,23 @@ class StepResult:
 
 
 def run_step(
-    leader: Leader,
+    leader: Fleet,
     nodes: Sequence[LaunchNode],
     steps: Sequence[CheckStep],
-    run_part: RunPart,
+    run_part: RunPart | None,
     *,
     directory: Path,
     seconds: float,
     stop: StopRequest,
     together: bool,
 ) -> StepResult:
-    """Run a step on ``nodes``, this one first. Failures do not raise.
+    """Run a step on ``nodes``. Failures do not raise.
 
     Args:
-        leader: Leader of the nodes.
+        leader: Fleet of the nodes.
         nodes: Nodes that take part; ``steps[i]`` is the order of ``nodes[i]``.
         steps: What each does.
-        run_part: The part of this node.
+        run_part: The part of this machine, where it is the first of them.
         directory: Gets the nodes' files.
         seconds: Bound on the parts of the other nodes, from the start.
         stop: Ends it.
@@ -88,7 +88,9 @@ def run_step(
     deadline = time.monotonic() + seconds
     remote = leader.start_check(nodes, lambda node: {RESULT: files[node.node_rank]}, steps)
     try:
-        problem = run_part(steps[0], own, lambda: stop.asked or (together and remote.failed))
+        problem = ""
+        if run_part is not None:
+            problem = run_part(steps[0], own, lambda: stop.asked or (together and remote.failed))
         if not (together and problem):
             left = max(0.0, deadline - time.monotonic())
             wait_until(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,7 +35,7 @@ class FleetOptions:
     """What is checked on every node; see :func:`torchscale.features.validate.run.validate.validate`.
     ``pairwise``: also all pairs. ``acceptance``: also the speeds of each node."""
 
-    require: Collection[Requirement] = ()
+    require: tuple[Requirement, ...] = ()
     min_gpus: int = 0
     output_dir: Path = RESULTS
     timeout_seconds: float = TIMEOUT_SECONDS
@@ -93,7 +92,8 @@ class NodePart:
 
     def _run(self, step: CheckStep, directory: Path, is_over: IsOver) -> str:
         options = self.options
-        place = node_place(step, self.leader_address, self.local_address)
+        master = step.master_address or self.leader_address
+        place = node_place(step, master, self.local_address)
         seconds = options.timeout_seconds
         if step.kind == "collective":
             return run_collective(step, place, directory, timeout_seconds=seconds, is_over=is_over)

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from torchscale.catalog.backends import is_nccl
-from torchscale.features.cluster.nodes.leader import Leader
+from torchscale.features.cluster.nodes.fleet import Fleet
 from torchscale.features.cluster.nodes.messages import CheckStep
-from torchscale.features.cluster.nodes.network import free_port
 from torchscale.features.validate.fleet.checks import (
     PAIR_BYTES,
     StepResult,
@@ -49,7 +48,7 @@ class PairwiseSteps:
 
     def __init__(
         self,
-        leader: Leader,
+        leader: Fleet,
         stop: StopRequest,
         observer: Observer,
         run_step: RunTogether,
@@ -153,7 +152,7 @@ class PairwiseSteps:
     ) -> str:
         """Add the times of ``schedule`` to ``times``. Returns why there are none."""
         partners = [[partner_of(place, made) for made in schedule] for place in range(len(layout))]
-        port = free_port(self._leader.address)
+        port = self._leader.free_port(layout)
         steps = [
             CheckStep(
                 order=0,

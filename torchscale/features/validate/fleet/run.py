@@ -8,19 +8,28 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from torchscale.config.sections.launch import LaunchSettings
-from torchscale.errors import ExitCode, MachineError
+from torchscale.errors import ExitCode, MachineError, UsageError
 from torchscale.features.cluster.cluster import Cluster, find_cluster
+from torchscale.features.cluster.engines.choice import choose_engine
+from torchscale.features.cluster.engines.engine import NodeEngine
+from torchscale.features.cluster.engines.fleet import EngineFleet
+from torchscale.features.cluster.nodes.descriptions import CheckDescription
+from torchscale.features.cluster.nodes.fleet import Fleet
 from torchscale.features.cluster.nodes.follower import Follower
-from torchscale.features.cluster.nodes.messages import CheckDescription, CheckStep, Start
+from torchscale.features.cluster.nodes.messages import CheckStep, Start
 from torchscale.features.cluster.nodes.roles import (
     CarryOut,
+    Conclusion,
     FollowerRole,
     follow_node_0,
     lead_nodes,
+    led,
     show_notes,
 )
 from torchscale.features.cluster.token import read_token
@@ -31,12 +40,16 @@ from torchscale.features.validate.health.answer import exit_code
 from torchscale.features.validate.names import FLEET
 from torchscale.features.validate.run.validate import was_interrupted
 from torchscale.launch.control import StopRequest
+from torchscale.launch.machine import Detection
 from torchscale.measure.context import stop_on_signals
 from torchscale.measure.nodes import NodeOptions
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.node.fleet import FleetValidation
 from torchscale.util.files import atomic_write_model
 from torchscale.util.processes.subprocesses import adopt_orphans
+from torchscale.util.words import plural
+
+_OPTIONS = TypeAdapter(FleetOptions)
 
 
 @dataclass(frozen=True)
@@ -57,30 +70,48 @@ class FleetOutcome:
         return exit_code(self.validation)
 
 
-def join_fleet(options: NodeOptions, observer: Observer = SILENT) -> tuple[Cluster | None, bytes]:
-    """Which node of which cluster this is, and the nodes' token; ``None`` and nothing for a single
-    node.
+@dataclass(frozen=True)
+class JoinedNodes:
+    """The nodes to check: those of an engine, or of a cluster whose token all share."""
+
+    engine: NodeEngine | None = None
+    cluster: Cluster | None = None
+    token: bytes = field(default=b"", repr=False)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process leads."""
+        return self.cluster is None or self.cluster.is_leader
+
+
+def join_fleet(options: NodeOptions, observer: Observer = SILENT) -> JoinedNodes | None:
+    """The nodes to check; ``None`` for a single node.
 
     Raises:
         UsageError: an option or variable is missing or wrong.
+        MachineError: an engine does not answer.
     """
+    chosen = choose_engine(options, None, os.environ)
+    if chosen is not None:
+        return JoinedNodes(chosen.start("check", options.ray_address, observer))
     cluster = find_cluster(options, None, os.environ)
     if cluster is None:
-        return None, b""
-    return cluster, read_token(options.token_file, lambda text: observer.note(f"warning: {text}"))
+        return None
+    token = read_token(options.token_file, lambda text: observer.note(f"warning: {text}"))
+    return JoinedNodes(cluster=cluster, token=token)
 
 
 def validate_fleet(
-    cluster: Cluster, token: bytes, options: FleetOptions, *, observer: Observer = SILENT
+    nodes: JoinedNodes, options: FleetOptions, *, observer: Observer = SILENT
 ) -> FleetOutcome:
-    """Check all nodes, as node 0.
+    """Check all nodes, as the process that leads.
 
     Raises:
         UsageError: the address that the others connect to cannot be used.
         MachineError: the nodes run different commands or do not reach each other.
     """
     adopt_orphans()
-    with stop_on_signals() as stop, _leading(cluster, token, options, stop, observer) as fleet:
+    with stop_on_signals() as stop, _leading(nodes, options, stop, observer) as fleet:
         validation = fleet.check()
         found = [node.validation for node in validation.nodes if node.validation is not None]
         interrupted = stop.asked or any(map(was_interrupted, found))
@@ -94,11 +125,13 @@ def _keep(validation: FleetValidation, output_dir: Path) -> None:
     """Write the answer over all nodes into node 0's folder of its acceptance, for `report`."""
     own = validation.nodes[0].validation
     if own is not None and own.acceptance is not None and own.acceptance.folder:
-        atomic_write_model(output_dir / own.acceptance.folder / FLEET, validation)
+        folder = output_dir / own.acceptance.folder
+        folder.mkdir(parents=True, exist_ok=True)  # where node 0 is not here, and shares no disk
+        atomic_write_model(folder / FLEET, validation)
 
 
 def follow_fleet(
-    cluster: Cluster, token: bytes, options: FleetOptions, *, observer: Observer = SILENT
+    nodes: JoinedNodes, options: FleetOptions, *, observer: Observer = SILENT
 ) -> ExitCode | int:
     """Take part as another node than the first, until it says that all is done. Returns the exit
     code of node 0.
@@ -115,9 +148,11 @@ def follow_fleet(
             begin=lambda: _checker(follower, options, stop, observer),
         )
 
+    if nodes.cluster is None:  # agents of an engine are programs of their own
+        raise UsageError("an engine's nodes follow by themselves")
     return follow_node_0(
-        cluster,
-        token,
+        nodes.cluster,
+        nodes.token,
         LaunchSettings(),
         stopping=stop_on_signals(),
         observer=observer,
@@ -143,18 +178,45 @@ def _description(options: FleetOptions) -> CheckDescription:
     return CheckDescription(hostname=socket.gethostname(), settings=options.settings)
 
 
+def prepare_check(
+    content: bytes, follower: Follower, detection: Detection | None, stop: StopRequest
+) -> FollowerRole:
+    """An agent's part in a check."""
+    del detection  # the checks examine the machine themselves
+    options = _OPTIONS.validate_json(content)
+    return FollowerRole(
+        name="validate",
+        description=_description(options),
+        begin=lambda: _checker(follower, options, stop, SILENT),
+    )
+
+
 @contextmanager
 def _leading(
-    cluster: Cluster, token: bytes, options: FleetOptions, stop: StopRequest, observer: Observer
+    nodes: JoinedNodes, options: FleetOptions, stop: StopRequest, observer: Observer
 ) -> Iterator[FleetSteps]:
-    """Wait for the other nodes; whatever happens, they are let go."""
-    description, bounds = _description(options), LaunchSettings()
+    """Wait for the nodes; whatever happens, they are let go."""
     with (
         tempfile.TemporaryDirectory(prefix="torchscale-fleet-") as name,
-        lead_nodes(cluster, token, description, bounds, stop=stop, observer=observer) as (
-            leader,
-            conclusion,
-        ),
+        _led(nodes, options, stop, observer) as (fleet, conclusion),
     ):
-        show_notes(leader, observer)
-        yield FleetSteps(leader, options, stop, observer, Path(name), conclusion=conclusion)
+        show_notes(fleet, observer)
+        yield FleetSteps(fleet, options, stop, observer, Path(name), conclusion=conclusion)
+
+
+@contextmanager
+def _led(
+    nodes: JoinedNodes, options: FleetOptions, stop: StopRequest, observer: Observer
+) -> Iterator[tuple[Fleet, Conclusion]]:
+    description, bounds = _description(options), LaunchSettings()
+    if nodes.cluster is not None:
+        with lead_nodes(
+            nodes.cluster, nodes.token, description, bounds, stop=stop, observer=observer
+        ) as leading:
+            yield leading
+    elif nodes.engine is not None:
+        fleet = EngineFleet(nodes.engine, "check")
+        fleet.begin(description, _OPTIONS.dump_json(options), bounds.node_timeout_seconds)
+        where = f"{plural(fleet.nodes, 'agent')} of {nodes.engine.name}"
+        with led(fleet, where, bounds, stop=stop, observer=observer) as conclusion:
+            yield fleet, conclusion

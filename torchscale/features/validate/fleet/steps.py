@@ -8,9 +8,8 @@ from ipaddress import IPv4Interface
 from pathlib import Path
 
 from torchscale.catalog.backends import NCCL, is_nccl
-from torchscale.features.cluster.nodes.leader import Leader
+from torchscale.features.cluster.nodes.fleet import Fleet
 from torchscale.features.cluster.nodes.messages import CheckStep
-from torchscale.features.cluster.nodes.network import free_port
 from torchscale.features.cluster.nodes.roles import Conclusion, show_notes
 from torchscale.features.validate.fleet.checks import (
     StepResult,
@@ -55,7 +54,7 @@ class FleetSteps:
 
     def __init__(
         self,
-        leader: Leader,
+        leader: Fleet,
         options: FleetOptions,
         stop: StopRequest,
         observer: Observer,
@@ -110,7 +109,8 @@ class FleetSteps:
         """Over NCCL each GPU that every node has, over gloo each network that all nodes are in."""
         if is_nccl(backend):
             return [Rail(gpu=gpu) for gpu in range(ranks)]
-        shared = common_networks(list(self._addresses.values()), self._leader.address)
+        first = self._leader.layout(1, 1)[0]
+        shared = common_networks(list(self._addresses.values()), first.address)
         if len(shared) < 2:
             return [Rail()]
         return [Rail(network=network) for network in shared]
@@ -171,7 +171,7 @@ class FleetSteps:
             nodes=len(layout),
             backend=backend,
             ranks=ranks,
-            master_port=free_port(self._leader.address),
+            master_port=self._leader.free_port(layout),
         )
         with self._observer.status(f"Running a collective over {plural(len(layout), 'node')}"):
             result = self._run(
@@ -202,8 +202,10 @@ class FleetSteps:
         seconds: float,
         together: bool,
     ) -> StepResult:
-        address = self._leader.address
-        here = NodePart(self._options, address, address, self._observer)
+        own = self._leader.here
+        part = None
+        if own is not None:
+            part = NodePart(self._options, own.address, own.address, self._observer).run
         self._steps += 1
         directory = self._directory / str(self._steps)
         directory.mkdir()
@@ -211,7 +213,7 @@ class FleetSteps:
             self._leader,
             layout,
             steps,
-            here.run,
+            part,
             directory=directory,
             seconds=seconds,
             stop=self._stop,

@@ -161,7 +161,9 @@ def test_a_pair_that_does_not_connect_is_named(two: Nodes, monkeypatch: pytest.M
     async def unreachable(address: str, port: int, token: bytes, seconds: float) -> str:
         return f"no answer within {seconds:g} s"
 
-    monkeypatch.setattr("torchscale.features.cluster.nodes.joining_follower.reach_pair", unreachable)
+    monkeypatch.setattr(
+        "torchscale.features.cluster.nodes.joining_follower.reach_pair", unreachable
+    )
     two.join(1)
     with pytest.raises(
         MachineError, match=r"n1 cannot connect to n0 \(127.0.0.1\): no answer within 10 s"

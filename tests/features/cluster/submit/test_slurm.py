@@ -68,7 +68,20 @@ def test_every_option_is_a_directive(tmp_path: Path) -> None:
         '--comment="two words"',
     } <= set(options)
     assert {"--requeue", "--signal=B:TERM@120", "--export=ALL"} <= set(options)
+    assert "benchmark" in script
+    assert "--engine slurm --nnodes 2" in script
+
+
+def test_tasks_in_containers_get_the_cpus_of_the_job(tmp_path: Path) -> None:
+    script = render_script(job(tmp_path, container="image", cpus_per_task=16))
     assert '--cpus-per-task="$SLURM_CPUS_PER_TASK"' in script
+    assert "--engine" not in script
+
+
+def test_one_node_is_measured_where_the_script_runs(tmp_path: Path) -> None:
+    script = render_script(job(tmp_path, nodes=1))
+    assert "--nnodes 1" in script
+    assert "srun" not in script
 
 
 def test_what_is_not_given_is_left_to_slurm(tmp_path: Path) -> None:

@@ -10,6 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchscale.errors import UsageError
+from torchscale.features.cluster.submit.slurm_script import (
+    JOINED_END,
+    JOINED_START,
+    LED_END,
+    LED_START,
+    SCRIPT,
+)
 from torchscale.util.optional import optional
 
 _TIME = re.compile(
@@ -22,7 +29,7 @@ _OPTION = re.compile(r"[a-z][a-z0-9-]+")
 # fmt: off
 _SET_BY_SUBMIT = frozenset({
     "account", "array", "batch", "chdir", "cpus-per-task", "export", "export-file", "gpus-per-node", "job-name",
-    "no-requeue", "nodes", "nodelist-file", "ntasks", "ntasks-per-node", "open-mode", "output", "parsable",
+    "no-kill", "no-requeue", "nodes", "nodelist-file", "ntasks", "ntasks-per-node", "open-mode", "output", "parsable",
     "partition", "qos", "requeue", "signal", "test-only", "time", "wait", "wrap",
 })
 # fmt: on
@@ -44,12 +51,12 @@ class SlurmJob:
         config: The experiment as YAML, which the script carries.
         directory: The run folder, absolute; all nodes see it.
         working_directory: Where the job runs, so that relative paths of the config hold.
-        command: argv that runs torchscale on every node, unless in a container; an interpreter
-            comes first.
+        command: argv that runs torchscale, unless in a container; an interpreter comes first.
         nodes: How many.
         time: Limit, as sbatch reads it.
         job_name: Name of the job.
-        container: Image for the steps (``srun --container-image`` of the pyxis plugin).
+        container: Image for the steps (``srun --container-image`` of the pyxis plugin): then every
+            node's torchscale joins that of the first one.
         options: Further options of sbatch; a value of ``None`` is a flag.
     """
 
@@ -156,17 +163,25 @@ def render_script(job: SlurmJob) -> str:
     check_job(job)
     mark = f"{_END_MARK}_{hashlib.sha256(job.config.encode()).hexdigest()[:12]}"
     state = shlex.quote(str(job.state_directory))
-    return _SCRIPT.format(
+    start, end = LED_START, LED_END
+    if job.container is not None:  # no srun in a container: its nodes join by themselves
+        start, end = JOINED_START, JOINED_END
+    start = start.format(
+        python=shlex.quote(job.command[0]),
+        command=shlex.join(job.command),
+        nodes="--nnodes 1" if job.nodes == 1 else f"--engine slurm --nnodes {job.nodes}",
+        srun=" ".join(_srun(job)),
+        signal_seconds=_SIGNAL_SECONDS,
+    )
+    return SCRIPT.format(
         directives="\n".join(_directives(job)),
         state=state,
         directory=shlex.quote(str(job.directory)),
         working_directory=shlex.quote(str(job.working_directory)),
-        python=shlex.quote(job.command[0]),
         config=job.config if job.config.endswith("\n") else f"{job.config}\n",
         mark=mark,
-        srun=" ".join(_srun(job)),
-        command="torchscale" if job.container is not None else shlex.join(job.command),
-        signal_seconds=_SIGNAL_SECONDS,
+        start=start,
+        end=end,
         requeues=_MOST_REQUEUES,
     )
 
@@ -189,7 +204,7 @@ def _directives(job: SlurmJob) -> list[str]:
     }
     options = (
         {key: value for key, value in given.items() if value is not None}
-        | {"requeue": None}
+        | {"requeue": None, "no-kill": None}
         | dict(job.options)
     )
     texts = [
@@ -223,78 +238,3 @@ def _srun(job: SlurmJob) -> list[str]:
             shlex.quote(f"--container-workdir={job.working_directory}"),
         ]
     return words
-
-
-_SCRIPT = """\
-#!/bin/bash
-{directives}
-#
-# Written by `torchscale submit`. To submit it by hand, first make the directory of --output.
-set -euo pipefail
-unset TORCHSCALE_TOKEN
-
-state={state}
-directory={directory}
-mkdir -p "$state"
-cd {working_directory}
-
-config="$state/config-$SLURM_JOB_ID.yaml"
-token="$state/token-$SLURM_JOB_ID"
-exit_file="$state/exit-$SLURM_JOB_ID"
-cat > "$config" <<'{mark}'
-{config}{mark}
-rm -f "$exit_file"
-trap 'rm -f "$token"' EXIT
-rm -f "$token"
-(umask 077 && {python} -I -c 'import secrets; print(secrets.token_hex(32))' > "$token")
-
-read -r first_host < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-master="$first_host:$((20000 + SLURM_JOB_ID % 20000))"
-
-# TERM comes {signal_seconds} s before the time limit. srun itself would answer it with KILL, so the tasks get it.
-stopping=0
-trap 'stopping=$((stopping + 1)); scancel --signal=TERM "$SLURM_JOB_ID" || true' TERM
-
-# Expanded in each task, where SLURM_NODEID is that node's. Node 0 leaves its exit code in a file and ends with 0, so
-# that the other nodes are not killed while they leave; one that was told to stop does the same.
-srun {srun} bash -c '
-  trap : TERM
-  options=(--nnodes "$SLURM_NNODES")
-  if [ "$SLURM_NNODES" -gt 1 ]; then
-    options+=(--node-rank "$SLURM_NODEID" --master "$3" --token-file "$4")
-  fi
-  exit_file="$5"
-  config="$1" directory="$2"
-  shift 5
-  code=0
-  "$@" benchmark "$config" --output-dir "$directory" "${{options[@]}}" || code=$?
-  if [ "$SLURM_NODEID" -eq 0 ]; then
-    echo "$code" > "$exit_file.new"
-    mv "$exit_file.new" "$exit_file"
-    exit 0
-  fi
-  if [ "$code" -eq 130 ]; then exit 0; fi
-  exit "$code"
-' torchscale-node "$config" "$directory" "$master" "$token" "$exit_file" {command} &
-step=$!
-
-while true; do  # a trapped signal ends wait, not the step
-  before=$stopping code=0
-  wait "$step" || code=$?
-  if [ "$before" -eq "$stopping" ]; then break; fi
-done
-if [ -f "$exit_file" ]; then
-  run_code=$(cat "$exit_file")
-  if [ "$run_code" -ne 0 ]; then code=$run_code; fi
-fi
-
-# After the time limit's signal the job goes back to the queue and resumes; a cancelled job is not RUNNING any more.
-if [ "$stopping" -gt 0 ] && [ "$code" -ne 0 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {requeues} ]; then
-  job_state=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T || true)
-  if [ "$job_state" = RUNNING ]; then
-    rm -f "$exit_file"
-    scontrol requeue "$SLURM_JOB_ID"
-  fi
-fi
-exit "$code"
-"""

@@ -50,7 +50,8 @@ for _number, _handler in (
         signal.signal(_number, _handler)
 SLOW_FIXTURES = {"browser"}
 SYSTEMS = tuple(
-    HERE / "integration" / f"test_{name}.py" for name in ("health_program", "nsys", "pods", "slurm")
+    HERE / "integration" / f"test_{name}.py"
+    for name in ("engines", "health_program", "nsys", "pods", "ray_cluster", "slurm")
 )
 """Their tests need a system beside the package, as do those with a fixture of
 :data:`SYSTEM_FIXTURES`; ``make test`` leaves them to ``make test-systems``."""

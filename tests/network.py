@@ -4,6 +4,7 @@ goes with its processes."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -13,10 +14,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 HOLD_SECONDS = 900
 """A namespace ends after this long whatever happens: longer than any test or benchmark that uses
 one."""
 _TOOL_SECONDS = 20
+_KILL_SECONDS = 10
 _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 
@@ -242,6 +246,31 @@ def _enter(process: int, as_user: bool) -> tuple[str, ...]:
 def _bucket(rate: str) -> list[str]:
     """A token bucket: bursts of a few packets, so that the rate holds for every message."""
     return ["tbf", "rate", rate, "burst", "128kb", "latency", "400ms"]
+
+
+def processes(*nodes: Node) -> list[psutil.Process]:
+    """Everything that runs on these nodes."""
+    holders = {node.holder for node in nodes}
+    spaces = {Path(f"/proc/{holder}/ns/net").readlink() for holder in holders}
+    found = []
+    for process in psutil.process_iter():
+        try:
+            inside = Path(f"/proc/{process.pid}/ns/net").readlink() in spaces
+            if inside and process.pid not in holders:
+                found.append(process)
+        except OSError:  # it has ended, or is of another user
+            continue
+    return found
+
+
+def kill(*nodes: Node) -> None:
+    """Kill everything on these nodes at once, as when they lose power, though what had connections
+    to them sees those end."""
+    while left := processes(*nodes):
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, _KILL_SECONDS)
 
 
 def tool(name: str) -> str:

@@ -88,17 +88,7 @@ class RayCluster:
 
     def processes(self, *nodes: network.Node) -> list[psutil.Process]:
         """Everything that runs on these nodes: Ray, what its workers started, and drivers."""
-        holders = {node.holder for node in nodes}
-        spaces = {Path(f"/proc/{holder}/ns/net").readlink() for holder in holders}
-        found = []
-        for process in psutil.process_iter():
-            try:
-                inside = Path(f"/proc/{process.pid}/ns/net").readlink() in spaces
-                if inside and process.pid not in holders:
-                    found.append(process)
-            except OSError:  # it has ended, or is of another user
-                continue
-        return found
+        return network.processes(*nodes)
 
     def workers(self, node: network.Node) -> dict[int, str]:
         """The worker processes of a node with what they are: ``ray::Counter`` or ``ray::IDLE`` of
@@ -123,10 +113,7 @@ class RayCluster:
     def kill_node(self, *nodes: network.Node) -> None:
         """Kill everything on these nodes at once, as when they lose power, though what had
         connections to them sees those end."""
-        while left := self.processes(*nodes):
-            for process in left:
-                _kill(process)
-            psutil.wait_procs(left, _END_SECONDS)
+        network.kill(*nodes)
 
     def stop_node(self, node: network.Node) -> None:
         """End Ray on a node in order: its workers are told to end. What those started stays."""

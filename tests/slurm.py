@@ -69,11 +69,13 @@ class Slurm:
 
     Attributes:
         nodes: Its namespaces; the controller and every command run on the first.
+        links: Which can be cut.
         directory: Its configuration, state and logs.
         environment: Of every command and daemon.
     """
 
     nodes: tuple[network.Node, ...]
+    links: network.Cluster
     directory: Path
     environment: Mapping[str, str]
 
@@ -155,6 +157,7 @@ def slurm(
     kill_wait_seconds: int = 15,
     extra_env: Mapping[str, str] | None = None,
     settings: Sequence[str] = (),
+    private: Path | None = None,
 ) -> Iterator[Slurm]:
     """A cluster whose nodes are idle. Jobs that are left at the end are cancelled.
 
@@ -164,6 +167,7 @@ def slurm(
             its time limit.
         extra_env: Variables for daemons, and so for whatever they start.
         settings: Further lines of ``slurm.conf``.
+        private: A directory that each node but the first sees empty.
 
     Raises:
         FileNotFoundError: Slurm or munge is not installed.
@@ -185,7 +189,7 @@ def slurm(
             **(extra_env or {}),
             "SLURM_CONF": str(directory / "slurm.conf"),
         }
-        cluster = Slurm(tuple(made.nodes), directory, environment)
+        cluster = Slurm(tuple(made.nodes), made, directory, environment)
         stack.callback(_kill_all, cluster)
         _configure(cluster, kill_wait_seconds, settings)
         start = _Starter(cluster, stack)
@@ -208,9 +212,11 @@ def slurm(
         _wait(socket.exists, "munged", cluster)
         start("slurmctld", cluster.enter(cluster.nodes[0]), ["slurmctld", "-D", "-c"])
         for node in cluster.nodes:
-            start(
-                f"slurmd-{node.hostname}", cluster.argv(node), ["slurmd", "-D", "-N", node.hostname]
-            )
+            enter = cluster.argv(node)
+            if private is not None and node.number > 0:
+                script = 'mount -t tmpfs none "$0" && exec "$@"'
+                enter += [network.tool("unshare"), "-m", "sh", "-c", script, str(private)]
+            start(f"slurmd-{node.hostname}", enter, ["slurmd", "-D", "-N", node.hostname])
         _wait(lambda: _idle_nodes(cluster) == nodes, "Slurm", cluster)
         try:
             yield cluster

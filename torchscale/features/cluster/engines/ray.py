@@ -4,6 +4,7 @@ what is sent and received. There is no token and no port of ours; authentication
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from torchscale.errors import MachineError, UsageError
 from torchscale.features.cluster.engines.engine import AGENT, EngineNode, Role
 from torchscale.features.cluster.engines.ray_actor import AgentActor
+from torchscale.features.cluster.token import TOKEN_VARIABLE
 from torchscale.util.ray_connection import connected
 from torchscale.util.text import one_line
 from torchscale.util.words import plural
@@ -28,6 +30,9 @@ _POLL_SECONDS = 5.0
 _ANSWER_SECONDS = 60.0
 """Time limit for an answer beyond that: a node that is gone is noticed by Ray itself after 10 to
 63 s."""
+_CARRIED = ("NCCL_", "RCCL_", "UCX_", "FI_", "GLOO_", "TORCH_", "TORCHSCALE_")
+"""Beginnings of variables that agents get from the shell of the command, since they change what is
+measured. All else is as Ray was started on each node; ``launch.env`` reaches the ranks as ever."""
 _CHUNK = 1 << 20
 _METHODS = 4
 """Methods of an actor that run at once: reading waits while others write and stop."""
@@ -128,7 +133,12 @@ class RayActors:
         Raises:
             MachineError: Ray cannot start it.
         """
-        arguments = (list(self._arguments), str(Path.cwd()))
+        variables = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(_CARRIED) and name != TOKEN_VARIABLE
+        }
+        arguments = (list(self._arguments), str(Path.cwd()), variables)
         try:
             if rank in self._lines:
                 _quietly(self._ray.kill, self._actors[rank])

@@ -15,7 +15,7 @@ import selectors
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torchscale.util.processes.subprocesses import tail
@@ -41,8 +41,9 @@ class AgentActor:
 
         return socket.gethostname(), str(ray.util.get_node_ip_address())
 
-    def start(self, arguments: Sequence[str], directory: str) -> None:
-        """Start the agent, in the place of an earlier one, in ``directory`` where it exists here.
+    def start(self, arguments: Sequence[str], directory: str, variables: Mapping[str, str]) -> None:
+        """Start the agent, in the place of an earlier one, in ``directory`` where it exists here,
+        with ``variables`` beside this node's.
 
         Raises:
             OSError: it cannot be started.
@@ -55,7 +56,7 @@ class AgentActor:
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 stderr=errors,
-                env=node_environment(),
+                env={**node_environment(), **variables},
                 cwd=directory if Path(directory).is_dir() else self._directory,
             )
             process.wait(_EXIT_SECONDS)  # what goes on is a child of its

@@ -22,7 +22,7 @@ from torchscale.util import redaction
 from torchscale.util.redaction import hide_secrets, redact_text
 
 PACKAGE = Path(torchscale.__file__).parent
-SHELL = ("features/cluster/submit/slurm.py", "features/trace/recording/nsys.py")
+SHELL = ("features/cluster/submit/slurm_script.py", "features/trace/recording/nsys.py")
 """Scripts and command lines that no console shows."""
 _WRITTEN = "VALUE"
 

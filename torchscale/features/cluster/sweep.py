@@ -193,9 +193,10 @@ class _LedNodes:
         if interrupted:
             self._conclusion.reason = "interrupted on node 0"
         elif self._put_off:
+            where = "" if self.run_all else " on every node"
             self._observer.note(
                 f"{plural(len(self._put_off), 'cell')} could not be measured for lack of nodes: "
-                f"{'; '.join(self._leader.missing())}. The same command on every node continues"
+                f"{'; '.join(self._leader.missing())}. The same command{where} continues"
             )
 
 

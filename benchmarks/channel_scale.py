@@ -27,9 +27,10 @@ from functools import partial
 from pathlib import Path
 
 from torchscale.features.cluster.cluster import Cluster
-from torchscale.features.cluster.nodes.follower import Follower
+from torchscale.features.cluster.nodes.descriptions import NodeDescription
+from torchscale.features.cluster.nodes.joining_follower import JoiningFollower
 from torchscale.features.cluster.nodes.leader import Leader
-from torchscale.features.cluster.nodes.messages import Ended, Farewell, NodeDescription, Start
+from torchscale.features.cluster.nodes.messages import Ended, Farewell, Start
 from torchscale.features.cluster.nodes.network import listen
 from torchscale.features.cluster.nodes.remote_launch import RemoteLaunch
 from torchscale.launch.control import StopRequest
@@ -136,7 +137,7 @@ def _launch(leader: Leader, nodes: int, ranks: int, directory: Path, cell: str) 
     return leader.start(layout, names, cell_id=cell, launch=0, master_port=1, counts_flops=False)
 
 
-class _Local(Follower):
+class _Local(JoiningFollower):
     """A node on the loopback address, which the command line refuses."""
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests import network
 
-TOKEN = "0" * 32
+TOKEN = os.urandom(32).hex()
 
 
 def write_config(directory: Path, **benchmark: float) -> Path:

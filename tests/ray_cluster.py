@@ -141,6 +141,7 @@ def ray_cluster(
     cpus: int = 2,
     head_cpus: int | None = None,
     gpus: int = 0,
+    pinned: bool = False,
     token: str | None = None,
     extra_env: Mapping[str, str] | None = None,
 ) -> Iterator[RayCluster]:
@@ -151,6 +152,7 @@ def ray_cluster(
         cpus: That each says it has.
         head_cpus: That the head says it has; as the others where None. 0 keeps work away from it.
         gpus: That each says it has, whatever the machine has.
+        pinned: Whether each node and what it starts have one core.
         token: That every process and every command needs; none where None.
         extra_env: Variables for every process of Ray and every command, and so for whatever they
             start.
@@ -177,10 +179,12 @@ def ray_cluster(
         for node in cluster.nodes:
             share = cpus if node.number or head_cpus is None else head_cpus
             log = stack.enter_context((directory / f"{node.hostname}.log").open("wb"))
+            names = network.with_names(directory / "hosts")
+            enter = node.argv(*names) if pinned else cluster.enter(node)
             # It is told to end when this process is killed, which then can end nothing.
             dies = [network.tool("setpriv"), "--pdeathsig", "TERM"]
             cluster._started[node.number] = subprocess.Popen(
-                [*cluster.enter(node), *dies, str(ray), *_start(cluster, node, share, gpus)],
+                [*enter, *dies, str(ray), *_start(cluster, node, share, gpus)],
                 env=cluster.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -18,8 +18,7 @@ class LaunchSettings(ConfigSection):
 
     nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = Field(
         1,
-        description="Nodes of the sweep. "
-        "--nnodes sets it.",
+        description="Nodes of the sweep. --nnodes sets it.",
     )
     devices_per_node: PositiveInt | None = Field(
         None,

@@ -18,6 +18,7 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
         "jinja2": "report",
         "markupsafe": "report",  # comes with jinja2
         "weasyprint": "report",
+        "ray": "ray",
     }
 )
 """Name that is imported → the extra in pyproject.toml that installs it."""

@@ -126,7 +126,8 @@ def connection_error(address: str, told: str) -> TorchscaleError:
             hint="start it there, or with `ray job submit`; `ray start --address=…` adds a node",
         )
     first = told.strip().partition("\n")[0] or "it does not answer"
-    return MachineError(f"no connection to a Ray cluster at {address}: {first}", hint=_START)
+    where = "of this machine" if address == _RUNNING_HERE else f"at {address}"
+    return MachineError(f"no connection to the Ray cluster {where}: {first}", hint=_START)
 
 
 def _try_in_process(address: str) -> None:

@@ -31,8 +31,9 @@ _LEAST_SHOWN = 0.5
 
 
 def job_name(report: WatchReport) -> str:
-    """``train.py``: the script, else the program."""
-    return program_name(report.command or ("program",))
+    """``train.py``: the script, else the program; with its role ``trainer: train.py``."""
+    name = program_name(report.command or ("program",))
+    return f"{report.role}: {name}" if report.role else name
 
 
 def headline(report: WatchReport) -> str:

@@ -251,6 +251,7 @@ class WatchReport(Frozen):
     kind: Literal["watch"] = "watch"
     tool_version: str
     command: tuple[str, ...]
+    role: str = ""
     started_at: Moment
     seconds: Seconds
     state: JobState = JobState.RUNNING

@@ -47,9 +47,9 @@ def leave_dump(path: Path, rank: int) -> None:
 
 
 def stacks() -> list[dict[str, Any]]:
-    """Stacks of all threads but the one that asks, the main thread first, innermost frames last."""
+    """Stacks of all threads but the one that asks, that of the program first, innermost frames last."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    main = threading.main_thread().ident
+    main = program_thread().ident
     found = [
         {
             "name": text(names.get(ident, f"thread {ident}")),

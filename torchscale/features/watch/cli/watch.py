@@ -17,6 +17,7 @@ from torchscale.cli.output import TERMINAL, is_quiet, message_console, print_jso
 from torchscale.cli.parameters import option
 from torchscale.cli.parsing import check_price, listed, parse_seconds
 from torchscale.errors import ExitCode, ProgramExit, TorchscaleError, UsageError
+from torchscale.util.roles import chosen_role, role_folder
 from torchscale.util.text import program_name
 
 if TYPE_CHECKING:
@@ -93,7 +94,16 @@ def watch(
             "for is known.",
         ),
     ] = False,
+    role: Annotated[
+        str | None,
+        option(
+            "--role NAME",
+            "What the program does in a job of several, such as trainer and rollout, which share "
+            "--output-dir. Default: TORCHSCALE_WATCH_ROLE, else none.",
+        ),
+    ] = None,
     follow: Annotated[int | None, typer.Option("--follow", hidden=True)] = None,
+    follow_name: Annotated[str | None, typer.Option("--follow-name", hidden=True)] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a training program, unchanged, and say what limits it: which rank the others wait for, at
@@ -120,6 +130,8 @@ def watch(
 
     [cyan]torchscale watch --append -o results/big-job -- srun torchrun … train.py[/cyan]
 
+    [cyan]torchscale watch --role rollout -o results/rlhf -- python rollout.py[/cyan]
+
     [cyan]torchscale watch --fail-on straggler,input_pipeline,hang -- python train.py[/cyan]
 
     [cyan]torchscale watch results/tuesday --cost 2.50[/cyan]
@@ -128,9 +140,12 @@ def watch(
     command: list[str] | None = context.meta.get(COMMAND_KEY)
     if follow is not None:
         from torchscale.features.watch.job.keep import keep_run  # noqa: PLC0415
-        from torchscale.features.watch.job.run import follow_job  # noqa: PLC0415 - `--help` does not need it
+        from torchscale.features.watch.job.follow_ranks import follow_ranks  # noqa: PLC0415 - `--help` does not need it
 
-        keep_run(follow_job(Path(words_of(context)[0]), follow))
+        folder = Path(words_of(context)[0])
+        followed = follow_ranks(folder, follow, name=follow_name, role=role or "")
+        if followed is not None:
+            keep_run(followed)
         return
     from torchscale.features.watch.fail_on import parse_fail_on  # noqa: PLC0415 - `--help` does not need it
 
@@ -150,6 +165,8 @@ def watch(
     from torchscale.features.watch.job.run import WatchRequest, run_program  # noqa: PLC0415
 
     directory = output_dir if output_dir is not None else _default_folder(command)
+    chosen = _role_of(role, is_named=output_dir is not None)
+    directory = role_folder(directory, chosen)
     _check_folder(directory, append=append, is_named=output_dir is not None)
     is_live = (live if live is not None else _is_terminal()) and not is_quiet()
     lines = LiveLines(_say, on_terminal=_is_terminal())
@@ -164,6 +181,7 @@ def watch(
         keeps_events=keep_events,
         price=cost,
         timing=timing,
+        role=chosen,
     )
     with Relay().opened() as relay:
         program = run_program(request, relay)
@@ -234,6 +252,17 @@ def _is_written(directory: Path, seconds: float) -> bool:
         return read_watch(directory).seconds == seconds
     except TorchscaleError:
         return False
+
+
+def _role_of(role: str | None, *, is_named: bool) -> str:
+    """The role; programs of one job have to name its folder."""
+    chosen = chosen_role(role)
+    if chosen and not is_named:
+        raise UsageError(
+            f"the role {chosen} is one of a job's, whose programs share a folder",
+            hint=f"torchscale watch --role {chosen} -o results/tuesday -- PROGRAM",
+        )
+    return chosen
 
 
 def _check_folder(directory: Path, *, append: bool, is_named: bool) -> None:

@@ -103,15 +103,6 @@ class WindowChoice(str, Enum):
     DEVICE = "device"
 
 
-class ReaderEngine(str, Enum):
-    """Who reads recordings."""
-
-    LOCAL = "local"
-    """Processes of this machine."""
-    RAY = "ray"
-    """Tasks of a Ray cluster."""
-
-
 class Metric(str, Enum):
     """The metric of a comparison; values as in options and files."""
 

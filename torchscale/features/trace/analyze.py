@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from torchscale.config.choices import ReaderEngine, WindowChoice
+from torchscale.config.choices import WindowChoice
 from torchscale.errors import TorchscaleError, UsageError
 from torchscale.features.trace.analysis.analyze import analyze_trace
 from torchscale.features.trace.analysis.windows import StepRange
 from torchscale.features.trace.perfetto import perfetto_json
+from torchscale.features.trace.reader_engine import ReaderEngine
 from torchscale.features.trace.readers.files import REPORT_SUFFIX
 from torchscale.features.trace.readers.reader_pool import LocalReaders, Readers
 from torchscale.features.trace.readers.recordings import (

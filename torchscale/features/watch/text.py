@@ -44,6 +44,12 @@ def headline(report: WatchReport) -> str:
     return failure_line(report, report.failure)
 
 
+def with_role(report: WatchReport) -> str:
+    """:func:`headline`, after the role of a program that has one."""
+    told = headline(report)
+    return f"{report.role}: {told}" if report.role else told
+
+
 def failure_line(report: WatchReport, failure: JobFailure) -> str:
     """``Failed after 1,240 steps (exit code 1): rank 3 raised RuntimeError: … at train.py:88``."""
     when = "before its first step"

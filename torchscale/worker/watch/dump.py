@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from .files import replace_whole
+from .program_thread import program_thread
 from .rings import rings
 
 DUMP_VERSION = 2

@@ -13,10 +13,11 @@ import typer
 
 from torchscale.cli.command import COMMAND_KEY, WithProgram, words_of
 from torchscale.cli.options import JsonOption
-from torchscale.cli.output import TERMINAL, is_quiet, message_console, print_json, result_console
+from torchscale.cli.output import TERMINAL, is_quiet, message_console, print_json
 from torchscale.cli.parameters import option
 from torchscale.cli.parsing import check_price, listed, parse_seconds
 from torchscale.errors import ExitCode, ProgramExit, TorchscaleError, UsageError
+from torchscale.features.watch.shown_job import show_job
 from torchscale.util.roles import chosen_role, role_folder
 from torchscale.util.text import program_name
 
@@ -139,8 +140,8 @@ def watch(
     check_price(cost)
     command: list[str] | None = context.meta.get(COMMAND_KEY)
     if follow is not None:
-        from torchscale.features.watch.job.keep import keep_run  # noqa: PLC0415
         from torchscale.features.watch.job.follow_ranks import follow_ranks  # noqa: PLC0415 - `--help` does not need it
+        from torchscale.features.watch.job.keep import keep_run  # noqa: PLC0415
 
         folder = Path(words_of(context)[0])
         followed = follow_ranks(folder, follow, name=follow_name, role=role or "")
@@ -151,9 +152,10 @@ def watch(
 
     fails = parse_fail_on(None if fail_on is None else listed(fail_on))
     if command is None:
-        report = _show_job(words_of(context), cost, as_json=as_json)
-        _say_why(fails, report)
-        if fails.found(report):
+        reports = show_job(words_of(context), cost, as_json=as_json)
+        for report in reports:
+            _say_why(fails, report)
+        if any(map(fails.found, reports)):
             raise typer.Exit(ExitCode.FAILED)
         return
     if not command:
@@ -280,25 +282,6 @@ def _check_folder(directory: Path, *, append: bool, is_named: bool) -> None:
     if is_job(directory):
         other = "add this run to the job in it with --append, or " + other
     raise UsageError(f"{directory} is not empty", hint=other)
-
-
-def _show_job(words: list[str], cost: float | None, *, as_json: bool) -> WatchReport:
-    """What is known of the job in a folder."""
-    if len(words) != 1:
-        raise UsageError(
-            "watch takes a program after --, or the folder of a job",
-            hint="torchscale watch -- torchrun --nproc-per-node 4 train.py",
-        )
-    from torchscale.features.watch.job.read import read_watch  # noqa: PLC0415
-    from torchscale.features.watch.terminal import print_watch  # noqa: PLC0415
-    from torchscale.read.folders import existing_run  # noqa: PLC0415 - `--help` does not need it
-
-    report = read_watch(existing_run(Path(words[0])), cost)
-    if as_json:
-        print_json(report.model_dump_json(indent=1))
-    else:
-        print_watch(report, result_console())
-    return report
 
 
 def _default_folder(command: list[str]) -> Path:

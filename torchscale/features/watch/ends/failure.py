@@ -171,9 +171,7 @@ def _of_first(attempt: FailedAttempt, first: RankEnd, ends: Sequence[RankEnd]) -
 
 
 _SILENT_EXIT = "a process leaves none that calls sys.exit or os._exit, or that is no Python"
-_GONE = (
-    "what started it may have noted its exit code or signal: `ray logs`, or the scheduler's log"
-)
+_GONE = "what started it may have noted its exit code or signal: `ray logs`, or the scheduler's log"
 _UNSEEN_KILL = (
     "the kernel counts no process that it killed for lack of memory: somebody, or a limit of the "
     "batch system, sent the signal"

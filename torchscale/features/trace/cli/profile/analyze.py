@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.parameters import argument, option
-from torchscale.config.choices import ReaderEngine, WindowChoice
+from torchscale.config.choices import WindowChoice
 from torchscale.errors import UsageError
+from torchscale.features.trace.reader_engine import ReaderEngine
+
+
+@dataclass(frozen=True)
+class _ReaderOptions:
+    """Who reads them."""
+
+    engine: Annotated[
+        ReaderEngine,
+        option(
+            "--engine",
+            "Who reads them: processes of this machine, or tasks of a Ray cluster whose nodes see "
+            "the same paths.",
+        ),
+    ] = ReaderEngine.LOCAL
+    ray_address: Annotated[
+        str | None,
+        option(
+            "--ray-address HOST:PORT",
+            "The cluster. Default: RAY_ADDRESS, else one that runs here; local starts one.",
+        ),
+    ] = None
+
+    @property
+    def are_given(self) -> bool:
+        """Whether it is not as by default."""
+        return self.engine is not ReaderEngine.LOCAL or self.ray_address is not None
 
 
 def analyze(
@@ -20,6 +48,7 @@ def analyze(
             ".nsys-rep, .sqlite, .json, .json.gz, .tar.gz, directories of them, or runs by name.",
         ),
     ],
+    *,
     window: Annotated[
         WindowChoice, option("--window", "auto: marked steps, else from first to last device span.")
     ] = WindowChoice.AUTO,
@@ -64,21 +93,7 @@ def analyze(
             "replaced, to be sent to us.",
         ),
     ] = None,
-    engine: Annotated[
-        ReaderEngine,
-        option(
-            "--engine",
-            "Who reads them: processes of this machine, or tasks of a Ray cluster whose nodes see "
-            "the same paths.",
-        ),
-    ] = ReaderEngine.LOCAL,
-    ray_address: Annotated[
-        str | None,
-        option(
-            "--ray-address HOST:PORT",
-            "The cluster. Default: RAY_ADDRESS, else one that runs here; local starts one.",
-        ),
-    ] = None,
+    readers: _ReaderOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Analyze recordings made elsewhere, of one or many ranks; needs no torch and no GPU.
@@ -101,7 +116,7 @@ def analyze(
     [cyan]torchscale profile analyze rank0.json.gz --report-problem problem.json[/cyan]
     """
     if report_problem is not None:
-        if output_dir is not None or what_if or engine is not ReaderEngine.LOCAL:
+        if output_dir is not None or what_if or readers.are_given:
             raise UsageError(
                 "--report-problem writes one file and analyzes nothing",
                 hint="leave out --output-dir, --what-if and --engine",
@@ -120,7 +135,9 @@ def analyze(
         paths,
         window=window,
         output_dir=output_dir,
-        parts=make_parts(ranks, sample, steps, memory, make_readers(engine, ray_address)),
+        parts=make_parts(
+            ranks, sample, steps, memory, make_readers(readers.engine, readers.ray_address)
+        ),
         observer=TERMINAL,
     )
     if as_json:

@@ -104,6 +104,8 @@ class RolesPage:
 
     def version(self) -> str:
         """Changes when a program is judged again; empty before one was."""
+        if not self.is_there():
+            return ""
         seen = [path.stat() for path in sorted(self.directory.glob(f"*/{WATCH_REPORT}"))]
         return "-".join(f"{one.st_mtime_ns}.{one.st_size}" for one in seen)
 

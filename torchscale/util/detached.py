@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Sequence
+
+from torchscale.util.interpreter import code_command
 
 _START = "import os, sys; os.fork() and os._exit(0); os.execv(sys.argv[1], sys.argv[1:])"
 _SECONDS = 30.0
@@ -20,7 +21,7 @@ def start_detached(command: Sequence[str]) -> None:
         subprocess.TimeoutExpired: it was not after 30 s.
     """
     subprocess.run(
-        [sys.executable, "-I", "-S", "-c", _START, *command],
+        code_command(_START, *command),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -8,6 +8,7 @@ import json
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ GONE = 2_000_000_000
 """No process has this number."""
 
 
-def _ranks(directory: Path, **facts: object) -> _LocalRanks:
+def _ranks(directory: Path, **facts: Any) -> _LocalRanks:
     """Two ranks that say they run here, as process :data:`GONE` and the next one."""
     write_job(directory, job(2, 40), host=socket.gethostname(), **facts)
     for path in directory.glob("ranks/*/rank.json"):

@@ -5,7 +5,7 @@
     TorchTrainer(train_func, run_config=RunConfig(callbacks=[WatchCallback()]), …)
 
 It is one of Ray's callbacks for workers, which run before the process group is made. Ray calls that
-interface one for developers and keeps it in a private module (Ray 2.50 to 2.60 have it); the line
+interface one for developers and keeps it in a private module (tried with 2.60); the line
 ``torchscale.watch()`` in the train function needs none of it.
 """
 

@@ -41,8 +41,8 @@ _LOCK = "follower.lock"
 _LOCK_SECONDS = 1.0
 """Between two looks whether another process still follows the folder."""
 _RESTART_SECONDS = 60.0
-"""For which ranks of a failed attempt may come again: Ray starts workers anew in some seconds, and
-waits half a minute for a node that is gone. Later ones are a new run of the job."""
+"""For which ranks of a failed attempt may come again: Ray starts workers anew in
+some seconds where nodes are there. Later ones are a new run of the job."""
 _LOOK_SECONDS = 0.5
 
 

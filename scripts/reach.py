@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CEILINGS: Mapping[str, int] = {
-    "profile": 24_600,
+    "profile": 24_800,
     "compare": 22_150,
     "bisect": 25_900,
     "validate": 25_800,
     "benchmark": 23_000,
     "measure": 22_700,
-    "watch": 22_700,
+    "watch": 22_800,
     "export": 18_800,
     "report": 18_800,
     "history": 18_250,
@@ -41,8 +41,8 @@ CEILINGS: Mapping[str, int] = {
     "autopsy": 6_200,
     "init": 5_600,
     "docs": 4_600,
-    "feature trace": 10_300,
-    "feature watch": 13_650,
+    "feature trace": 10_400,
+    "feature watch": 14_050,
     "feature validate": 7_700,
     "feature compare": 7_550,
     "feature decide": 4_000,
@@ -53,7 +53,7 @@ CEILINGS: Mapping[str, int] = {
     "feature export": 1_300,
     "feature pytest": 500,
     "core": 35_500,
-    "package": 94_500,
+    "package": 97_000,
 }
 """Command, feature, ``core`` or ``package`` → the most code lines: 1 to 5 % above what they are, so
 that an import that brings in another part of the package is noticed. Who needs more says why in

@@ -51,6 +51,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "folders": {
             "analysis.json": "features.trace.report:listed_recording",
             "watch.json": "features.watch.listed:listed_job",
+            "roles.json": "features.watch.roles:listed_roles",
         },
         "foreign configs": {
             "other tools": "features.imports.read:read_translation",
@@ -94,6 +95,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "live pages": {
             "watch": "features.watch.live_page:JobPage",
+            "roles": "features.watch.roles_report:RolesPage",
         },
         "nodes": {
             "cluster": "features.cluster.sweep:join_cluster",
@@ -111,6 +113,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "reports": {
             "analysis.json": "features.trace.report:recording_report",
             "watch.json": "features.watch.report:job_report",
+            "roles.json": "features.watch.roles_report:roles_report",
         },
         "reports of runs": {
             "fleet.json": "features.validate.report:fleet_report",

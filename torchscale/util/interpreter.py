@@ -27,6 +27,12 @@ def script_command(script: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-I", "-S", str(script), *arguments]
 
 
+def code_command(code: str, *arguments: str) -> list[str]:
+    """argv that runs ``code``, which needs the standard library alone, as :func:`script_command`
+    runs a script."""
+    return [sys.executable, "-I", "-S", "-c", code, *arguments]
+
+
 def installed_program(name: str) -> str | None:
     """Path of a program of this environment, which need not be on PATH, else of the machine;
     ``None`` for neither."""

@@ -61,7 +61,7 @@ def connected(address: str | None) -> Iterator[Any]:
         MachineError: no cluster answers there within 30 s, it does not accept the token, or it has
             another version of Ray or Python.
     """
-    require("ray", "Ray")
+    require("ray", "a connection to Ray")
     import ray  # noqa: PLC0415 - an extra, and 0.3 s
 
     if ray.is_initialized():
@@ -70,16 +70,17 @@ def connected(address: str | None) -> Iterator[Any]:
     chosen = address or os.environ.get("RAY_ADDRESS") or _RUNNING_HERE
     if chosen != LOCAL:
         _try_in_process(chosen)
-    try:
-        with _own_signals():
-            ray.init(address=chosen, **_QUIET)
-    except (Exception, SystemExit) as error:
-        raise connection_error(chosen, f"{type(error).__name__}: {error}") from error
-    try:
-        yield ray
-    finally:
-        with _own_signals():
-            ray.shutdown()
+    with _no_messages(ray):
+        try:
+            with _own_signals():
+                ray.init(address=chosen, **_QUIET)
+        except (Exception, SystemExit) as error:
+            raise connection_error(chosen, f"{type(error).__name__}: {error}") from error
+        try:
+            yield ray
+        finally:
+            with _own_signals():
+                ray.shutdown()
 
 
 _QUIET: dict[str, Any] = {
@@ -87,6 +88,22 @@ _QUIET: dict[str, Any] = {
     "logging_level": logging.CRITICAL,
     "configure_logging": True,
 }
+
+
+@contextlib.contextmanager
+def _no_messages(ray: Any) -> Iterator[None]:  # noqa: ANN401 - a module
+    """Ray prints what becomes of workers and nodes to standard output, where JSON of ours may go;
+    what matters of it is raised by what was asked of them."""
+    module = getattr(getattr(ray, "_private", None), "worker", None)
+    printing = getattr(module, "print_to_stdstream", None)
+    if module is None or printing is None:
+        yield
+        return
+    module.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        module.print_to_stdstream = printing
 
 
 @contextlib.contextmanager
@@ -107,7 +124,8 @@ def connection_error(address: str, told: str) -> TorchscaleError:
     if _NO_TOKEN.search(told):
         return MachineError(
             f"the Ray cluster at {address} does not accept this token, or wants one",
-            hint="set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, to the cluster's",
+            hint="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH where the token is "
+            "not in ~/.ray/auth_token",
         )
     if "Version mismatch" in told and len(versions := _VERSIONS.findall(told)) == 2:
         (ray, python), (own_ray, own_python) = versions
@@ -126,7 +144,8 @@ def connection_error(address: str, told: str) -> TorchscaleError:
             hint="start it there, or with `ray job submit`; `ray start --address=…` adds a node",
         )
     first = told.strip().partition("\n")[0] or "it does not answer"
-    return MachineError(f"no connection to a Ray cluster at {address}: {first}", hint=_START)
+    where = "of this machine" if address == _RUNNING_HERE else f"at {address}"
+    return MachineError(f"no connection to the Ray cluster {where}: {first}", hint=_START)
 
 
 def _try_in_process(address: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torchscale.config.choices import WindowChoice
@@ -12,7 +12,9 @@ from torchscale.errors import TorchscaleError, UsageError
 from torchscale.features.trace.analysis.analyze import analyze_trace
 from torchscale.features.trace.analysis.windows import StepRange
 from torchscale.features.trace.perfetto import perfetto_json
+from torchscale.features.trace.reader_engine import ReaderEngine
 from torchscale.features.trace.readers.files import REPORT_SUFFIX
+from torchscale.features.trace.readers.reader_pool import LocalReaders, Readers
 from torchscale.features.trace.readers.recordings import (
     DEFAULT_MEMORY,
     ReadOptions,
@@ -27,6 +29,7 @@ from torchscale.read.folders import run_by_name
 from torchscale.schema.profiles.analysis import ProfileAnalysis
 from torchscale.schema.profiles.recording import Recording
 from torchscale.schema.state import State
+from torchscale.util.extras import require
 from torchscale.util.files import atomic_write_bytes, atomic_write_model, make_directory
 from torchscale.util.scratch import scratch_directory
 from torchscale.util.units import format_seconds, parse_bytes
@@ -68,23 +71,49 @@ class RecordingParts:
         sample: How many of them; ``None`` for all.
         steps: Numbers of the first and the last step; ``None`` for all.
         memory_bytes: Memory for columns of events and for processes that read at once.
+        readers: Who reads the files where one process is not to.
     """
 
     ranks: RankRanges | None = None
     sample: int | None = None
     steps: StepRange | None = None
     memory_bytes: int = DEFAULT_MEMORY
+    readers: Readers = field(default_factory=LocalReaders)
+
+
+def make_readers(engine: ReaderEngine, ray_address: str | None) -> Readers:
+    """Who reads recordings.
+
+    Args:
+        engine: Processes of this machine, or tasks of a Ray cluster.
+        ray_address: Of the cluster; ``None`` for the one that Ray finds.
+
+    Raises:
+        UsageError: there is an address, and the engine is not Ray; or Ray is not installed.
+    """
+    if engine is ReaderEngine.LOCAL:
+        if ray_address is not None:
+            raise UsageError(f"--ray-address {ray_address} is for --engine ray")
+        return LocalReaders()
+    require("ray", "--engine ray")
+    from torchscale.features.trace.readers.ray_readers import RayReaders  # noqa: PLC0415 - an extra
+
+    return RayReaders(ray_address)
 
 
 def make_parts(
-    ranks: str | None, sample: int | None, steps: str | None, memory: str | None
+    ranks: str | None,
+    sample: int | None,
+    steps: str | None,
+    memory: str | None,
+    readers: Readers | None = None,
 ) -> RecordingParts:
     """What a user asks for in text; ``None`` for what is not asked for.
 
     Raises:
         UsageError: it is not as it is to be written.
     """
-    parts = RecordingParts(sample=sample)
+    parts = RecordingParts(sample=sample, readers=readers or LocalReaders())
     if ranks is not None:
         parts = replace(parts, ranks=RankRanges.parse(ranks))
     if steps is not None:
@@ -139,6 +168,7 @@ def analyze_files(
             ranks=parts.ranks,
             sample=parts.sample,
             on_read=ReadingProgress(say).told,
+            readers=parts.readers,
         )
         trace = read_recordings(recordings, reading)
         analysis = analyze_trace(trace, window, steps=parts.steps, say=say)

@@ -13,8 +13,8 @@ from torchscale.features.watch.hang.terminal import indented_evidence
 from torchscale.features.watch.text import (
     cost_of_a_step,
     format_dollars,
-    headline,
     steps_line,
+    with_role,
 )
 from torchscale.report.document import Block, Document, Paragraph, Section
 from torchscale.report.formats.console import print_document
@@ -45,7 +45,7 @@ def print_watch(report: WatchReport, console: Console) -> None:
     left_out = not_judged(report.abstentions, on_device=report.device != "cpu")
     blocks += only_if(bool(left_out), Paragraph(left_out))
     sections = (Section("", "job", tuple(blocks)),)
-    print_document(Document(headline(report), "", tuple(verdict), (), sections), console)
+    print_document(Document(with_role(report), "", tuple(verdict), (), sections), console)
 
 
 def _failure_lines(report: WatchReport) -> list[str]:

@@ -31,8 +31,9 @@ _LEAST_SHOWN = 0.5
 
 
 def job_name(report: WatchReport) -> str:
-    """``train.py``: the script, else the program."""
-    return program_name(report.command or ("program",))
+    """``train.py``: the script, else the program; with its role ``trainer: train.py``."""
+    name = program_name(report.command or ("program",))
+    return f"{report.role}: {name}" if report.role else name
 
 
 def headline(report: WatchReport) -> str:
@@ -41,6 +42,12 @@ def headline(report: WatchReport) -> str:
     if report.failure is None:
         return steps_line(report)
     return failure_line(report, report.failure)
+
+
+def with_role(report: WatchReport) -> str:
+    """:func:`headline`, after the role of a program that has one."""
+    told = headline(report)
+    return f"{report.role}: {told}" if report.role else told
 
 
 def failure_line(report: WatchReport, failure: JobFailure) -> str:

@@ -59,14 +59,14 @@ class ProcessEnd(JobProcess):
 
     Attributes:
         kind: ``raised`` by the process itself, ``exited`` by what started it, ``crash`` where a
-            signal of a fault ended it.
+            signal of a fault ended it, ``gone`` where somebody saw that it was there no more.
         time: When it was written, in seconds since the epoch.
         type, text: Of the exception, as Python prints it.
         child: Of the exception that a launcher raises.
         exit_code: The negative number of a signal.
     """
 
-    kind: Literal["raised", "exited", "crash"]
+    kind: Literal["raised", "exited", "crash", "gone"]
     time: EpochSeconds
     type: Text = ""
     text: Text = ""

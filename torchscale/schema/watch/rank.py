@@ -55,6 +55,8 @@ class RankFacts(Frozen):
         device: ``cpu`` or ``cuda``.
         has_recorder: Whether this torch has a flight recorder.
         is_timed: Whether torch measures the length of collectives on the device.
+        is_in_thread: Whether the program is a thread of its process, which notes its end: a worker
+            of Ray Train.
         threads: Of torch, as the rank started; ``None`` in files of earlier versions.
         cpus: Logical CPUs that it may use.
         state: ``ended`` where the program left it behind in order.
@@ -78,6 +80,7 @@ class RankFacts(Frozen):
     device: Name
     has_recorder: bool
     is_timed: bool = False
+    is_in_thread: bool = False
     threads: Count | None = None
     cpus: tuple[Count, ...] = ()
     state: Literal["running", "ended", "failed"]

@@ -215,6 +215,7 @@ class WatchReport(Frozen):
 
     Attributes:
         command: argv, without secrets.
+        role: What the program does in a job of several; empty where it is all of it.
         started_at: UTC, ISO 8601.
         seconds: Wall time so far.
         state: How far it is, and how it ended.
@@ -251,6 +252,7 @@ class WatchReport(Frozen):
     kind: Literal["watch"] = "watch"
     tool_version: str
     command: tuple[str, ...]
+    role: str = ""
     started_at: Moment
     seconds: Seconds
     state: JobState = JobState.RUNNING

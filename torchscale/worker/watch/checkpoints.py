@@ -21,6 +21,7 @@ from .checkpoint_calls import CALLS, OF_TORCH, UNSEEN, Call, How
 from .guard import guarded, unseen
 from .imports import after_import
 from .marks import SAVE, SAVE_END, Marks
+from .program_thread import is_program_thread
 from .saved_files import NOWHERE, File, FindFile, file_of_folder, found_file
 
 _MOST_SAVES = 500
@@ -103,7 +104,7 @@ class Checkpoints:
         def noting(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the original's
             is_noted = guarded(self._enters)
             began, steps = clock.now_ns(), self.steps
-            is_main = is_noted and _is_main_thread()
+            is_main = is_noted and is_program_thread()
             if is_main:
                 self._marks.note(SAVE)
             try:
@@ -191,7 +192,7 @@ class Checkpoints:
         in threads of their own."""
         if self._is_over or self._is_inside:
             return False
-        if self._writing and not _is_main_thread():
+        if self._writing and not is_program_thread():
             return False
         self._thread.is_inside = True
         with self._lock:
@@ -255,7 +256,3 @@ def _replace(owner: Any, name: str, original: Any, function: Any) -> None:  # no
     for module in (owner, home):
         if getattr(module, name, None) is original:
             setattr(module, name, function)
-
-
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from . import crash, ends, facts, imports
+from . import crash, ends, facts, imports, program_thread
 from .beats import beat, until_next
 from .checkpoints import Checkpoints
 from .compilations import Compilations
@@ -44,6 +44,7 @@ from .rank_folder import RankFolder
 from .recorder import Call, Recorder
 from .ring_settings import enable_timing, enlarge_ring, timing_asked
 from .sampler import LineSampler
+from .starts import number_start
 from .startup import Startup
 from .untraced import keep_untraced
 
@@ -67,11 +68,19 @@ _MOST_EARLY = 12_000
 """Samples before there is anything to collect: ten minutes of a start."""
 
 
-def install(directory: str) -> None:
-    """Have this process collect into ``directory`` from its first step or process group on. A
-    process without either, such as the launcher, leaves nothing."""
+def install(directory: str, *, in_ray: bool = False) -> None:
+    """Have this process collect into ``directory`` from its first step or process group on, or at
+    once where it has a group. A process without either, such as the launcher, leaves nothing.
+
+    Args:
+        directory: Of the job.
+        in_ray: Whether this process is a worker of Ray Train: it trains in another thread than the
+            main one, and no launcher counts its starts.
+    """
     enlarge_ring()
-    collector = Collector(Path(directory))
+    if in_ray:
+        program_thread.adopt()
+    collector = Collector(Path(directory), in_ray=in_ray)
     keep_untraced()
     Optimizers(collector.marks, collector.on_step).watch()
     watch_passes(collector.marks)
@@ -90,6 +99,8 @@ def install(directory: str) -> None:
         after_in_parent=lambda: guarded(collector.go_on),
         after_in_child=lambda: guarded(collector.begin),
     )
+    if facts.has_group():
+        collector.on_group()
 
 
 class Collector:
@@ -104,7 +115,7 @@ class Collector:
         startup: When it came to which point of its start.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, in_ray: bool = False) -> None:
         self.marks = Marks()
         self.peers = Peers()
         self.checkpoints = Checkpoints(self.marks)
@@ -114,6 +125,7 @@ class Collector:
         self._root = directory
         self._sampler = LineSampler()
         self._forked_ns = 0
+        self._in_ray = in_ray
         self._begin()
 
     def begin(self) -> None:
@@ -127,6 +139,8 @@ class Collector:
         self.startup.begin()
         self._forked_ns = self.marks.start_ns
         crash.end_in_child()
+        program_thread.forget()
+        self._in_ray = False
         self._begin()
 
     def _begin(self) -> None:
@@ -175,6 +189,9 @@ class Collector:
             return
         if not self._has_stepped:
             self._has_stepped = True
+            if self._in_ray and not program_thread.is_program_thread():
+                program_thread.adopt()
+                self._sampler.follow_program()
             self._memory.device = guarded(facts.cuda_index)  # that of this thread
         if self._recorder.exists and self._recorder.is_due():
             self._guarded(self._drain)
@@ -223,6 +240,8 @@ class Collector:
             ValueError: a variable is not what a launcher sets.
             RuntimeError: the process may have no further thread.
         """
+        if self._in_ray:
+            number_start(self._root)
         self._attempt = facts.attempt()
         self._facts = {
             "format": FORMAT,
@@ -273,7 +292,7 @@ class Collector:
         self._guarded(self._open)
         flushed = beat(_FLUSH_SECONDS)
         while not self._has_failed:
-            if self._ends.wait(until_next(_SAMPLE_SECONDS)):
+            if self._ends.wait(until_next(_SAMPLE_SECONDS)) or program_thread.has_ended():
                 break
             with self._busy:
                 guarded(ends.look)
@@ -298,6 +317,8 @@ class Collector:
 
     def _end(self) -> None:
         """Write the last of it."""
+        if program_thread.has_ended():
+            guarded(ends.note_raised, guarded(program_thread.raised))
         self._sampler.close()  # of a process without descriptors this leaves one
         self._guarded(self._drain)
         self._guarded(self._flush)
@@ -306,6 +327,8 @@ class Collector:
         self._show_problem()
         if self._folder.path is None:
             tell(OSError(self._problem))
+        if program_thread.has_ended():
+            self._stop()  # its process goes on, in which nothing is the program's any more
 
     def _finish(self) -> None:
         """As the process ends: have the thread write the last of it."""
@@ -371,6 +394,7 @@ class Collector:
             "device": facts.device(),
             "backend": facts.backend() or self._facts["backend"],
             "startup": self.startup.facts(),
+            "is_in_thread": program_thread.is_in_thread(),
         }
         if not now.items() <= self._facts.items():
             self._facts |= now

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from .files import replace_whole
+from .program_thread import program_thread
 from .rings import rings
 
 DUMP_VERSION = 2
@@ -47,9 +48,9 @@ def leave_dump(path: Path, rank: int) -> None:
 
 
 def stacks() -> list[dict[str, Any]]:
-    """Stacks of all threads but the one that asks, the main thread first, innermost frames last."""
+    """Stacks of all threads but the one that asks, that of the program first, innermost frames last."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    main = threading.main_thread().ident
+    main = program_thread().ident
     found = [
         {
             "name": text(names.get(ident, f"thread {ident}")),

@@ -74,6 +74,16 @@ def look() -> None:
         _leave_raised(error)
 
 
+def note_raised(error: BaseException | None) -> None:
+    """Leave an exception that somebody has caught, and that ended the program; ``None`` for none.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if error is not None:
+        _leave_raised(error)
+
+
 def _watch_children(util: Any) -> None:  # noqa: ANN401 - a module
     """Have processes of ``multiprocessing`` leave theirs: Python prints it in none of them. Those
     that are forked forget what is to be done at their end; those that are spawned begin here."""

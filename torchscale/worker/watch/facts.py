@@ -13,6 +13,7 @@ import torch
 
 from . import clock
 from .ends import FIRST_ATTEMPT, RANK_VARIABLE
+from .program_thread import is_in_thread
 from .ring_settings import timing_asked
 from .rings import backends, rings
 
@@ -47,6 +48,7 @@ def of_process(start_ns: int) -> dict[str, Any]:
         "device": device(),
         "has_recorder": bool(rings()),
         "is_timed": timing_asked(),
+        "is_in_thread": is_in_thread(),
         "threads": torch.get_num_threads(),
         "cpus": cpus(),
     }
@@ -119,6 +121,11 @@ def world_size() -> int:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
     return _number("WORLD_SIZE", 1)
+
+
+def has_group() -> bool:
+    """Whether the program has made its process group."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def local_world_size() -> int:

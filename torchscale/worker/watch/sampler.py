@@ -1,15 +1,15 @@
-"""What a rank's main thread does, looked at some times a second: which line of the user's program
+"""What the thread in which a rank trains does, looked at some times a second: which line of the user's program
 it is at, and how long it was ready to run and had no core."""
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
 from types import FrameType
 
 from . import clock
 from .places import Place, user_place
+from .program_thread import program_thread
 
 SAMPLE_NS = 50_000_000
 """Between two looks of the collector."""
@@ -20,11 +20,12 @@ _SCHEDSTAT_BYTES = 128
 
 
 class LineSampler:
-    """Notes at which lines of the user's program the main thread is.
+    """Notes at which lines of the user's program the main thread is, or the one that stands for it
+    (``program_thread.py``).
 
     Attributes:
         places: All places, by their numbers.
-        main: Identity of the main thread.
+        main: Identity of that thread.
         shares: Rows of two: when (nanoseconds since the epoch), and how long the thread had been
             ready without a core (nanoseconds since its start).
     """
@@ -34,8 +35,13 @@ class LineSampler:
         self._numbers: dict[Place, int] = {}
         self._samples: list[int] = []
         self.shares: list[int] = []
-        self.main = threading.main_thread().ident
+        self.main = program_thread().ident
         self._schedstat = _Schedstat()
+
+    def follow_program(self) -> None:
+        """Look at another thread, which has become the program's."""
+        self._schedstat.close()
+        self.main, self._schedstat = program_thread().ident, _Schedstat()
 
     def sample(self) -> None:
         """Look once."""
@@ -85,8 +91,8 @@ class LineSampler:
 
 
 class _Schedstat:
-    """The main thread's file, kept open: to open it at each sample takes ten times as long as to read
-    it. The main thread has the number of the process.
+    """The thread's file, kept open: to open it at each sample takes ten times as long as to read
+    it.
 
     A program may close files that it did not open, and then get the descriptor for one of its own.
     """
@@ -94,7 +100,7 @@ class _Schedstat:
     def __init__(self) -> None:
         self._descriptor: int | None = None
         try:
-            path = f"/proc/self/task/{os.getpid()}/schedstat"
+            path = f"/proc/self/task/{program_thread().native_id}/schedstat"
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self._file = os.fstat(self._descriptor)
         except OSError:

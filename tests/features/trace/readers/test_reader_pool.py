@@ -126,7 +126,7 @@ def test_memory_bounds_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reader_pool, "_BYTES_PER_PROCESS", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
     assert count_processes(paths, 1 << 30) == 6
-    assert count_processes(paths, 3 * reader_pool._PROCESS_BYTES + 100_000) == 2 + 1
+    assert count_processes(paths, 3 * reader_pool.PROCESS_BYTES + 100_000) == 2 + 1
     assert count_processes(paths, 1) == 1
 
 

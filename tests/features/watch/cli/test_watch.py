@@ -138,3 +138,31 @@ def test_a_secret_of_the_programs_command_is_in_no_file(
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert "watch.json" in {path.name for path in files}
     assert not [path for path in files if secret.encode() in path.read_bytes()]
+
+
+def test_a_role_needs_the_folder_of_its_job(tmp_path: Path) -> None:
+    done = torchscale(tmp_path, "watch", "--role", "trainer", "--", "true")
+
+    assert done.returncode == 2
+    assert "the role trainer is one of a job's" in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.slow
+def test_programs_with_roles_are_shown_together(tmp_path: Path) -> None:
+    for role, program in (("trainer", "true"), ("rollout", "false")):
+        torchscale(tmp_path, "watch", "--role", role, "-o", "job", "--", program)
+    again = torchscale(tmp_path, "watch", "--role", "trainer", "-o", "job", "--", "true")
+    shown = torchscale(tmp_path, "watch", "job")
+    printed = torchscale(tmp_path, "watch", "job", "--json")
+
+    assert again.returncode == 2
+    assert "job/trainer is not empty" in again.stderr
+    assert shown.stdout.index("rollout: Failed before its first step") < shown.stdout.index(
+        "trainer: No step was seen"
+    )
+    roles = json.loads(printed.stdout)["roles"]
+    assert [(one["role"], one["state"]) for one in roles] == [
+        ("rollout", "failed"),
+        ("trainer", "done"),
+    ]

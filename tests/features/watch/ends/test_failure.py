@@ -229,3 +229,28 @@ def test_an_abort_is_a_mismatch_where_the_collectives_say_so() -> None:
     failure = found(attempt(*ends))
     assert failure.cause is FailureCause.SIGNAL
     assert failure.summary == "rank 3 was ended by SIGABRT at train.py:8 (report)"
+
+
+def test_a_rank_that_was_gone_is_the_cause_where_others_lost_a_peer() -> None:
+    failure = found(
+        attempt(
+            raised(0, 10.1, "RuntimeError", LOST),
+            left("gone", 1, 10.4),
+            left("gone", 2, 12.0),
+            exit_code=None,
+        )
+    )
+    assert (failure.cause, failure.rank) == (FailureCause.SIGNAL, 1)
+    assert failure.summary == ("rank 1 was gone: it left no exception, as a process that is killed")
+    assert failure.evidence[1:] == (
+        "rank 0 lost the connection to another rank then",
+        "rank 2 was gone, as what starts the ranks ends the others",
+    )
+
+
+def test_a_rank_that_was_gone_after_an_exception_is_no_cause() -> None:
+    failure = found(
+        attempt(raised(2, 10.1, "ValueError", "bad"), left("gone", 1, 10.4), exit_code=None)
+    )
+    assert failure.rank == 2
+    assert failure.evidence == ("rank 1 was gone, as what starts the ranks ends the others",)

@@ -1,4 +1,5 @@
-"""Recordings read in several processes, each on a core of its own (``features/trace/readers/rank_reader.py``)."""
+"""Who reads recordings for this process, and the processes that do, each on a core of its own
+(``features/trace/readers/rank_reader.py``)."""
 
 from __future__ import annotations
 
@@ -8,17 +9,17 @@ import os
 import selectors
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Protocol
 
 from torchscale.errors import MachineError, TraceError
 from torchscale.util.interpreter import module_command
 
-_PROCESS_BYTES = 64 << 20
-_BYTES_PER_BYTE = 0.7
+PROCESS_BYTES = 64 << 20
+BYTES_PER_BYTE = 0.7
 """Memory of a process that reads, and how much more it takes for each byte of the file, while the
 columns of its pieces are joined."""
 _BYTES_PER_PROCESS = 48 << 20
@@ -44,13 +45,60 @@ class ReadFile(NamedTuple):
     notes: list[str]
 
 
+class Readers(Protocol):
+    """Others that read files for this process."""
+
+    def suits(self, paths: Sequence[Path], memory_bytes: int) -> bool:
+        """Whether they are to read these files, and not this process itself."""
+        ...
+
+    def read(
+        self,
+        paths: Sequence[Path],
+        directory: Path,
+        memory_bytes: int,
+        on_read: Callable[[int], None],
+    ) -> list[ReadFile]:
+        """Read files into ``directory`` (``features/trace/readers/stored.py``).
+
+        Args:
+            paths: Files.
+            directory: Where the columns of their ranks are written.
+            memory_bytes: About what those who read may take.
+            on_read: Called with the number of files that are read.
+
+        Raises:
+            TraceError: a file cannot be read, the first of several.
+            MachineError: one that read ended, or took minutes.
+        """
+        ...
+
+
+class LocalReaders:
+    """Processes of this machine, where one alone would take much longer."""
+
+    def suits(self, paths: Sequence[Path], memory_bytes: int) -> bool:
+        """Whether there is work, and memory, for several."""
+        return count_processes(paths, memory_bytes) > 1
+
+    def read(
+        self,
+        paths: Sequence[Path],
+        directory: Path,
+        memory_bytes: int,
+        on_read: Callable[[int], None],
+    ) -> list[ReadFile]:
+        """As :func:`read_in_processes`."""
+        return read_in_processes(paths, directory, count_processes(paths, memory_bytes), on_read)
+
+
 def count_processes(paths: Sequence[Path], memory_bytes: int) -> int:
     """How many processes are to read files: a core each, no more than memory is there for, and only
     where one alone would take much longer; 1 for none but this one."""
     if len(paths) < 2:
         return 1
     sizes = [unpacked_bytes(path) for path in paths]
-    each = _PROCESS_BYTES + int(_BYTES_PER_BYTE * max(sizes))
+    each = PROCESS_BYTES + int(BYTES_PER_BYTE * max(sizes))
     bounds = len(os.sched_getaffinity(0)), sum(sizes) // _BYTES_PER_PROCESS, memory_bytes // each
     return max(1, min(len(paths), *bounds))
 
@@ -61,6 +109,17 @@ def unpacked_bytes(path: Path) -> int:
     if path.name.endswith(("gz", "tgz")):
         return size * _UNPACKED
     return size
+
+
+def seconds_for(path: Path) -> float:
+    """After which a file is given up."""
+    return _LEAST_SECONDS + unpacked_bytes(path) / _LEAST_BYTES_PER_SECOND
+
+
+def read_file(told: Mapping[str, Any]) -> ReadFile:
+    """What one that read a file says of it (``rank_reader.py``)."""
+    ranks = [(number, tuple(notes)) for number, notes in told["ranks"]]
+    return ReadFile(ranks, told.get("notes", []))
 
 
 def read_in_processes(
@@ -100,8 +159,7 @@ def read_in_processes(
                 if "error" in told:
                     errors[told["number"]] = TraceError(told["error"], hint=told["hint"])
                 else:
-                    ranks = [(number, tuple(notes)) for number, notes in told["ranks"]]
-                    read[told["number"]] = ReadFile(ranks, told.get("notes", []))
+                    read[told["number"]] = read_file(told)
                     on_read(len(read))
                 # After an error only those are finished that were begun before.
                 key.data.begin(None if errors else next(waiting, None), paths)
@@ -126,8 +184,7 @@ class _Reader:
         self.job = job
         if job is None:
             return
-        seconds = _LEAST_SECONDS + unpacked_bytes(paths[job]) / _LEAST_BYTES_PER_SECOND
-        self.deadline = time.monotonic() + seconds
+        self.deadline = time.monotonic() + seconds_for(paths[job])
         line = json.dumps({"number": job, "path": str(paths[job])})
         try:
             self.input.write(line.encode() + b"\n")

@@ -6,7 +6,7 @@ import itertools
 import zlib
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torchscale.errors import TraceError
@@ -22,7 +22,7 @@ from torchscale.features.trace.readers.files import (
 from torchscale.features.trace.readers.kineto.reader import UNNAMED
 from torchscale.features.trace.readers.nsys.reader import ranks_of_run, read_nsys
 from torchscale.features.trace.readers.nsys.stored import load_process
-from torchscale.features.trace.readers.reader_pool import count_processes, read_in_processes
+from torchscale.features.trace.readers.reader_pool import LocalReaders, Readers
 from torchscale.features.trace.readers.selection import (
     RankRanges,
     RankSelection,
@@ -89,6 +89,7 @@ class ReadOptions:
         on_read: Called with how many of how many files are read.
         with_shapes: Name operators with the shapes of their inputs; only where ``directory`` is
             ``None``.
+        readers: Who reads the files where this process is not to.
     """
 
     directory: Path | None = None
@@ -97,6 +98,14 @@ class ReadOptions:
     sample: int | None = None
     on_read: Callable[[int, int], None] = lambda _done, _total: None
     with_shapes: bool = False
+    readers: Readers = field(default_factory=LocalReaders)
+
+    def directory_for(self, paths: list[Path]) -> Path | None:
+        """Where others leave what they read of these files; ``None`` where this process is to read
+        them."""
+        if self.directory is None or not self.readers.suits(paths, self.memory_bytes):
+            return None
+        return self.directory
 
 
 def read_recordings(paths: list[Path], reading: ReadOptions | None = None) -> Trace:
@@ -174,11 +183,9 @@ def _read_kineto(
     paths: list[Path], reading: ReadOptions
 ) -> list[tuple[RankTrace, tuple[str, ...]]]:
     """The ranks in traces of torch.profiler, with notes on each."""
-    processes = 1
-    if reading.directory is not None:
-        processes = count_processes(paths, reading.memory_bytes)
-    if processes > 1 and reading.directory is not None:
-        return _read_by_others(paths, reading.directory, processes, reading)
+    by_others = reading.directory_for(paths)
+    if by_others is not None:
+        return _read_by_others(paths, by_others, reading)
     shelf, names = Shelf(), dict[str, str]()
     kept = 0
     ranks: list[tuple[RankTrace, tuple[str, ...]]] = []
@@ -196,13 +203,13 @@ def _read_kineto(
 
 
 def _read_by_others(
-    paths: list[Path], directory: Path, processes: int, reading: ReadOptions
+    paths: list[Path], directory: Path, reading: ReadOptions
 ) -> list[tuple[RankTrace, tuple[str, ...]]]:
     def on_read(done: int) -> None:
         reading.on_read(done, len(paths))
 
     shelf, names = Shelf(), dict[str, str]()
-    stored = read_in_processes(paths, directory, processes, on_read)
+    stored = reading.readers.read(paths, directory, reading.memory_bytes, on_read)
     return [
         (load_rank(directory, number, shelf, names), notes)
         for file in stored
@@ -254,25 +261,23 @@ def _read_exports(paths: list[Path], reading: ReadOptions) -> tuple[list[RankTra
     several."""
     if not paths:
         return [], []
-    processes = 1
-    if reading.directory is not None:
-        processes = count_processes(paths, reading.memory_bytes)
+    by_others = reading.directory_for(paths)
     with as_trace_errors(", ".join(map(str, paths))):
-        if processes > 1 and reading.directory is not None:
-            ranks, notes = _exports_by_others(paths, reading.directory, processes, reading)
+        if by_others is not None:
+            ranks, notes = _exports_by_others(paths, by_others, reading)
         else:
             ranks, notes = read_nsys(paths)
     return list(ranks), list(notes)
 
 
 def _exports_by_others(
-    paths: list[Path], directory: Path, processes: int, reading: ReadOptions
+    paths: list[Path], directory: Path, reading: ReadOptions
 ) -> tuple[tuple[RankTrace, ...], tuple[str, ...]]:
     def on_read(done: int) -> None:
         reading.on_read(done, len(paths))
 
     shelf, names = Shelf(), dict[str, str]()
-    files = read_in_processes(paths, directory, processes, on_read)
+    files = reading.readers.read(paths, directory, reading.memory_bytes, on_read)
     found = [
         load_process(directory, number, shelf, names) for file in files for number, _ in file.ranks
     ]

@@ -10,6 +10,8 @@ and only those of the rank that was asked for last stay in memory.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -98,7 +100,7 @@ def store_rank(trace: RankTrace, directory: Path, number: int) -> None:
     if trace.cpu_use is not None:
         described["cpu_use"] = [trace.cpu_use.threads, sorted(trace.cpu_use.cpus)]
     described |= {name: getattr(trace.collectives, name) for name in _NAMES}
-    try:
+    with _kept(directory):
         with (directory / f"{number}.columns").open("wb") as file:
             for table, kind in _TABLES:
                 content = getattr(trace, table)
@@ -108,6 +110,23 @@ def store_rank(trace: RankTrace, directory: Path, number: int) -> None:
                     if field.name not in _NAMES
                 }
         (directory / f"{number}.json").write_text(json.dumps(described))
+
+
+def write_columns(files: Mapping[str, bytes], directory: Path) -> None:
+    """Write files of ranks that were stored elsewhere.
+
+    Raises:
+        OutputError: as :func:`store_rank`.
+    """
+    with _kept(directory):
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
+
+
+@contextmanager
+def _kept(directory: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise OutputError(
             f"{directory}: {error.strerror}: columns of the recordings cannot be kept there",

@@ -13,10 +13,12 @@ import typer
 
 from torchscale.cli.command import COMMAND_KEY, WithProgram, words_of
 from torchscale.cli.options import JsonOption
-from torchscale.cli.output import TERMINAL, is_quiet, message_console, print_json, result_console
+from torchscale.cli.output import TERMINAL, is_quiet, message_console, print_json
 from torchscale.cli.parameters import option
 from torchscale.cli.parsing import check_price, listed, parse_seconds
 from torchscale.errors import ExitCode, ProgramExit, TorchscaleError, UsageError
+from torchscale.features.watch.shown_job import show_job
+from torchscale.util.roles import chosen_role, role_folder
 from torchscale.util.text import program_name
 
 if TYPE_CHECKING:
@@ -93,7 +95,16 @@ def watch(
             "for is known.",
         ),
     ] = False,
+    role: Annotated[
+        str | None,
+        option(
+            "--role NAME",
+            "What the program does in a job of several, such as trainer and rollout, which share "
+            "--output-dir. Default: TORCHSCALE_WATCH_ROLE, else none.",
+        ),
+    ] = None,
     follow: Annotated[int | None, typer.Option("--follow", hidden=True)] = None,
+    follow_name: Annotated[str | None, typer.Option("--follow-name", hidden=True)] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a training program, unchanged, and say what limits it: which rank the others wait for, at
@@ -120,6 +131,8 @@ def watch(
 
     [cyan]torchscale watch --append -o results/big-job -- srun torchrun … train.py[/cyan]
 
+    [cyan]torchscale watch --role rollout -o results/rlhf -- python rollout.py[/cyan]
+
     [cyan]torchscale watch --fail-on straggler,input_pipeline,hang -- python train.py[/cyan]
 
     [cyan]torchscale watch results/tuesday --cost 2.50[/cyan]
@@ -127,18 +140,22 @@ def watch(
     check_price(cost)
     command: list[str] | None = context.meta.get(COMMAND_KEY)
     if follow is not None:
+        from torchscale.features.watch.job.follow_ranks import follow_ranks  # noqa: PLC0415 - `--help` does not need it
         from torchscale.features.watch.job.keep import keep_run  # noqa: PLC0415
-        from torchscale.features.watch.job.run import follow_job  # noqa: PLC0415 - `--help` does not need it
 
-        keep_run(follow_job(Path(words_of(context)[0]), follow))
+        folder = Path(words_of(context)[0])
+        followed = follow_ranks(folder, follow, name=follow_name, role=role or "")
+        if followed is not None:
+            keep_run(followed)
         return
     from torchscale.features.watch.fail_on import parse_fail_on  # noqa: PLC0415 - `--help` does not need it
 
     fails = parse_fail_on(None if fail_on is None else listed(fail_on))
     if command is None:
-        report = _show_job(words_of(context), cost, as_json=as_json)
-        _say_why(fails, report)
-        if fails.found(report):
+        reports = show_job(words_of(context), cost, as_json=as_json)
+        for report in reports:
+            _say_why(fails, report)
+        if any(map(fails.found, reports)):
             raise typer.Exit(ExitCode.FAILED)
         return
     if not command:
@@ -150,6 +167,8 @@ def watch(
     from torchscale.features.watch.job.run import WatchRequest, run_program  # noqa: PLC0415
 
     directory = output_dir if output_dir is not None else _default_folder(command)
+    chosen = _role_of(role, is_named=output_dir is not None)
+    directory = role_folder(directory, chosen)
     _check_folder(directory, append=append, is_named=output_dir is not None)
     is_live = (live if live is not None else _is_terminal()) and not is_quiet()
     lines = LiveLines(_say, on_terminal=_is_terminal())
@@ -164,6 +183,7 @@ def watch(
         keeps_events=keep_events,
         price=cost,
         timing=timing,
+        role=chosen,
     )
     with Relay().opened() as relay:
         program = run_program(request, relay)
@@ -236,6 +256,17 @@ def _is_written(directory: Path, seconds: float) -> bool:
         return False
 
 
+def _role_of(role: str | None, *, is_named: bool) -> str:
+    """The role; programs of one job have to name its folder."""
+    chosen = chosen_role(role)
+    if chosen and not is_named:
+        raise UsageError(
+            f"the role {chosen} is one of a job's, whose programs share a folder",
+            hint=f"torchscale watch --role {chosen} -o results/tuesday -- PROGRAM",
+        )
+    return chosen
+
+
 def _check_folder(directory: Path, *, append: bool, is_named: bool) -> None:
     """That the folder is new. With ``--append`` the program is started whatever is there."""
     from torchscale.features.watch.job.runs import is_job  # noqa: PLC0415 - `--help` does not need it
@@ -251,25 +282,6 @@ def _check_folder(directory: Path, *, append: bool, is_named: bool) -> None:
     if is_job(directory):
         other = "add this run to the job in it with --append, or " + other
     raise UsageError(f"{directory} is not empty", hint=other)
-
-
-def _show_job(words: list[str], cost: float | None, *, as_json: bool) -> WatchReport:
-    """What is known of the job in a folder."""
-    if len(words) != 1:
-        raise UsageError(
-            "watch takes a program after --, or the folder of a job",
-            hint="torchscale watch -- torchrun --nproc-per-node 4 train.py",
-        )
-    from torchscale.features.watch.job.read import read_watch  # noqa: PLC0415
-    from torchscale.features.watch.terminal import print_watch  # noqa: PLC0415
-    from torchscale.read.folders import existing_run  # noqa: PLC0415 - `--help` does not need it
-
-    report = read_watch(existing_run(Path(words[0])), cost)
-    if as_json:
-        print_json(report.model_dump_json(indent=1))
-    else:
-        print_watch(report, result_console())
-    return report
 
 
 def _default_folder(command: list[str]) -> Path:

@@ -79,7 +79,7 @@ def find_failure(attempt: FailedAttempt) -> JobFailure | None:
 
 
 def _tells(end: RankEnd) -> bool:
-    return bool(end.error or end.frames or end.exit_code)
+    return bool(end.error or end.frames or end.exit_code or end.is_gone)
 
 
 def _first(ends: Sequence[RankEnd]) -> RankEnd:
@@ -150,6 +150,10 @@ def _of_first(attempt: FailedAttempt, first: RankEnd, ends: Sequence[RankEnd]) -
     if first.exit_code is not None and first.exit_code > 0:
         said = f"{who} exited with code {first.exit_code} and left no traceback"
         return JobFailure(cause=FailureCause.EXIT, summary=said, evidence=(_SILENT_EXIT,))
+    if first.is_gone:
+        said = f"{who} was gone: it left no exception, as a process that is killed"
+        evidence = tuple(_memory(attempt)) if first.pid in attempt.kernel.killed else (_GONE,)
+        return JobFailure(cause=FailureCause.SIGNAL, summary=said, evidence=evidence)
     name = first.signal or "a signal"
     operation = collective_in(first.frames)
     said = f"{who} was ended by {name}{f' in {operation}' if operation else ''}{at}"
@@ -167,6 +171,7 @@ def _of_first(attempt: FailedAttempt, first: RankEnd, ends: Sequence[RankEnd]) -
 
 
 _SILENT_EXIT = "a process leaves none that calls sys.exit or os._exit, or that is no Python"
+_GONE = "what started it may have noted its exit code or signal: `ray logs`, or the scheduler's log"
 _UNSEEN_KILL = (
     "the kernel counts no process that it killed for lack of memory: somebody, or a limit of the "
     "batch system, sent the signal"

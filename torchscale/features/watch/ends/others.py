@@ -34,4 +34,6 @@ def _ending(end: RankEnd, *, is_after: bool) -> str:
     if end.signal:
         by = ", as torchrun ends the other ranks" if is_after and end.signal != "SIGABRT" else ""
         return f"{{was}} ended by {end.signal}{by}"
+    if end.is_gone:
+        return "{was} gone" + ", as what starts the ranks ends the others" * is_after
     return f"exited with code {end.exit_code}"

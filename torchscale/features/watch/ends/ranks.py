@@ -51,6 +51,7 @@ class RankEnd:
         error, text: Of its exception; empty without one.
         frames: Of its stack, outermost first.
         where: What of the rank raised, as ``DataLoader worker process 0``; empty for itself.
+        is_gone: Whether somebody saw that the process was there no more, and nothing else is known.
     """
 
     rank: int | None
@@ -63,6 +64,7 @@ class RankEnd:
     text: str = ""
     frames: tuple[StackFrame, ...] = ()
     where: str = ""
+    is_gone: bool = False
 
     @property
     def is_launcher(self) -> bool:
@@ -178,7 +180,7 @@ def _ends_in(end: ProcessEnd) -> list[RankEnd]:
     if end.kind == "raised":
         one = replace(one, error=end.type, text=end.text, frames=frames)
         return [_of_worker(one)]
-    return [replace(one, frames=frames)]
+    return [replace(one, frames=frames, is_gone=end.kind == "gone")]
 
 
 def _of_worker(one: RankEnd) -> RankEnd:
@@ -212,6 +214,7 @@ def _merged(first: RankEnd, other: RankEnd) -> RankEnd:
         is_exact=first.is_exact or other.is_exact,
         exit_code=first.exit_code if first.exit_code is not None else other.exit_code,
         frames=raised.frames or first.frames or other.frames,
+        is_gone=first.is_gone and other.is_gone,
     )
 
 
@@ -228,5 +231,8 @@ def is_consequence(one: RankEnd, ends: Sequence[RankEnd]) -> bool:
         return False
     if one.exit_code == -signal.SIGTERM:
         return True
+    if one.is_gone:  # what starts ranks anew ends the others by SIGKILL
+        causes = [other for other in ends if other is not one and not other.is_lost_peer]
+        return any(other.time < one.time for other in causes)
     earlier = min((other.time for other in ends if other is not one), default=one.time)
     return one.exit_code == -signal.SIGKILL and one.time - earlier > _LATE_KILL_SECONDS

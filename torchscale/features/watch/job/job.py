@@ -59,6 +59,7 @@ class WatchedJob:
         price: float | None = None,
         on_steps: Callable[[int, JobSteps], None] = lambda *_: None,
         has_optimizer: bool = False,
+        role: str = "",
     ) -> None:
         """
         Args:
@@ -69,7 +70,9 @@ class WatchedJob:
             price: Dollars for a device and hour.
             on_steps: Called with the number of an attempt and its steps as they become complete.
             has_optimizer: Whether nothing but steps of an optimizer counts.
+            role: What its ranks do in a job of several programs.
         """
+        self._role = role
         self._directory, self._price = directory, price
         self._command = tuple(map(shown_bytes, command))
         note_arguments(self._command)  # its output and its errors may repeat them
@@ -261,6 +264,7 @@ class WatchedJob:
         report = WatchReport(
             tool_version=__version__,
             command=redact_arguments(self._command),
+            role=self._role,
             started_at=datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="seconds"),
             seconds=max(0.0, now - started),
             state=state,

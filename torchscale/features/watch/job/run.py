@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from torchscale.errors import MachineError, TorchscaleError
+from torchscale.errors import MachineError
 from torchscale.features.watch.ends.files import remove_files
 from torchscale.features.watch.job.job import WatchedJob
+from torchscale.features.watch.job.job_folder import place_for
 from torchscale.features.watch.job.liveness import give_sign
 from torchscale.features.watch.job.program_processes import (
     TIMING_VARIABLE,
     child_has_ended,
-    command_of,
-    has_ended,
     watching_environment,
 )
 from torchscale.features.watch.job.rank_folders import remove_moments
 from torchscale.features.watch.job.relay import Relay
-from torchscale.features.watch.job.runs import Past, begin_run, check_addable, end_run
+from torchscale.features.watch.job.runs import Past, end_run
 from torchscale.features.watch.job.standing import Standing
 from torchscale.schema.launch.hang import Autopsy
 from torchscale.schema.watch.report import WatchReport
 from torchscale.store.locations import WATCH_REPORT
-from torchscale.util.files import atomic_write_model, make_directory
+from torchscale.util.files import atomic_write_model
 from torchscale.worker.watch import clock
 
 _POLL_SECONDS = 0.1
@@ -42,10 +40,6 @@ _JUDGE_SHARE = 0.01
 """Of the time that judgements may take: with many ranks they are further apart."""
 STALL_SECONDS = 120.0
 """A checkpoint or an evaluation takes as long now and then; to look changes nothing."""
-_MOST_PLACES = 9
-"""Folders that are tried beside one that nothing can be added to."""
-_LONGEST_NAME = 200
-"""Characters of its name that are kept: a name has 255 at most."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +58,7 @@ class WatchRequest:
         keeps_events: Whether the ranks' moments are kept after the end.
         price: Dollars for a device and hour; ``None`` where no cost is wanted.
         timing: Whether torch is to measure how long each collective takes on its device.
+        role: What the program does in its job; empty where it is all of it.
     """
 
     command: Sequence[str]
@@ -76,6 +71,7 @@ class WatchRequest:
     keeps_events: bool = False
     price: float | None = None
     timing: bool = False
+    role: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class _Watching:
+class FollowedJob:
     """A program that is watched: its job, and where that is kept."""
 
     request: WatchRequest
@@ -104,7 +100,7 @@ class _Watching:
 
 
 @dataclass(frozen=True)
-class _Ending:
+class ProgramEnding:
     """How a program ended: its exit code, unless it is not ours, and whether the user stopped
     it."""
 
@@ -123,14 +119,14 @@ class EndedProgram:
 
     exit_code: int
     is_stopped: bool
-    _watching: _Watching | None
+    _watching: FollowedJob | None
 
     def watched(self) -> Watched | None:
         """Judge it a last time, and write what is known of it into its folder; ``None`` where no
         folder could be written, and nothing was collected."""
         if self._watching is None:
             return None
-        return _finished(self._watching, _Ending(self.exit_code, self.is_stopped))
+        return finished(self._watching, ProgramEnding(self.exit_code, self.is_stopped))
 
 
 def run_program(request: WatchRequest, relay: Relay) -> EndedProgram:
@@ -150,13 +146,13 @@ def run_program(request: WatchRequest, relay: Relay) -> EndedProgram:
         first = watching.past.next_attempt
         environment = watching_environment(watching.directory, variables, first)
     process = relay.start(request.command, environment)
-    _follow(watching, lambda seconds: child_has_ended(process, seconds), process.pid)
+    follow(watching, lambda seconds: child_has_ended(process, seconds), process.pid)
     status = process.returncode
     exit_code = 128 - status if status < 0 else status
     return EndedProgram(exit_code, relay.end(exit_code), watching)
 
 
-def _begin(request: WatchRequest) -> _Watching | None:
+def _begin(request: WatchRequest) -> FollowedJob | None:
     """A folder for what is collected; ``None`` where a program that is to be added to a job has none.
 
     Raises:
@@ -164,66 +160,26 @@ def _begin(request: WatchRequest) -> _Watching | None:
     """
     clock.begin()
     started = clock.now()
-    found = _place(request, started)
+    found = place_for(request.directory, started, request.on_note, appends=request.appends)
     if found is None:
         return None
     directory, past = found
-    job = WatchedJob(directory, request.command, started, past=past, price=request.price)
-    return _Watching(request, directory, past, job)
+    job = WatchedJob(
+        directory, request.command, started, past=past, price=request.price, role=request.role
+    )
+    return FollowedJob(request, directory, past, job)
 
 
-def _place(request: WatchRequest, started: float) -> tuple[Path, Past] | None:
-    directory = request.directory.absolute()
-    if not request.appends:
-        make_directory(directory)
-        return directory, begin_run(directory, started)
-    reason = ""
-    for make_place in _places(directory):
-        try:
-            place = make_place()
-            check_addable(place)
-            make_directory(place)
-            past = begin_run(place, started)
-        except (TorchscaleError, OSError, ValueError) as error:  # / has no folder beside it
-            reason = reason or getattr(error, "message", str(error))
-            continue
-        if reason:
-            past = replace(past, notes=(f"{reason}; this run is in {place}", *past.notes))
-        for note in past.notes:
-            request.on_note(note)
-        return place, past
-    request.on_note(f"{reason}; the program runs without being watched")
-    return None
-
-
-def _places(directory: Path) -> Iterator[Callable[[], Path]]:
-    """Where a run may go: into the folder that was named, one beside it, a temporary one."""
-    yield lambda: directory
-    for number in range(2, _MOST_PLACES + 1):
-        yield partial(directory.with_name, f"{directory.name[:_LONGEST_NAME]}.{number}")
-    yield lambda: Path(tempfile.mkdtemp(prefix="torchscale-watch-"))
-
-
-def follow_job(directory: Path, pid: int) -> Watched:
-    """Follow a job that is not ours until the process ``pid``, one of its ranks, has ended.
-
-    Raises:
-        OutputError: the folder cannot be written.
-    """
-    request = WatchRequest(command_of(pid), directory)
-    clock.begin()
-    started = clock.now()
-    past = begin_run(directory, started, starts_program=False)
-    job = WatchedJob(directory, request.command, started, past=past)
-    watching = _Watching(request, directory.absolute(), past, job)
-    _follow(watching, lambda seconds: has_ended(pid, seconds))
-    return _finished(watching, _Ending())
-
-
-def _follow(
-    watching: _Watching | None, ends: Callable[[float], bool], program: int | None = None
+def follow(
+    watching: FollowedJob | None, ends: Callable[[float], bool], program: int | None = None
 ) -> None:
-    """Read and judge until the program has ended. Nothing that fails here ends the program."""
+    """Read and judge until the program has ended. Nothing that fails here ends the program.
+
+    Args:
+        watching: ``None`` where nothing is collected.
+        ends: Whether it ends within so many seconds, or has.
+        program: Its PID; ``None`` where it is not ours.
+    """
     if watching is None:
         while not ends(_READ_SECONDS):
             pass
@@ -262,8 +218,8 @@ def _judge(job: WatchedJob, request: WatchRequest, directory: Path) -> None:
     request.on_judged(job, report)
 
 
-def _finished(watching: _Watching, ending: _Ending) -> Watched:
-    """The last judgement."""
+def finished(watching: FollowedJob, ending: ProgramEnding) -> Watched:
+    """The last judgement of a job that has ended, written into its folder."""
     job, directory, ended = watching.job, watching.directory, clock.now()
     job.guarded(job.advance)
     job.guarded(job.judge)
@@ -278,7 +234,7 @@ def _finished(watching: _Watching, ending: _Ending) -> Watched:
     return Watched(directory, job, _report(job, ended, ending))
 
 
-def _keep(watching: _Watching, ended: float, ending: _Ending) -> None:
+def _keep(watching: FollowedJob, ended: float, ending: ProgramEnding) -> None:
     """Write what stays of a job that has ended.
 
     Raises:
@@ -290,5 +246,5 @@ def _keep(watching: _Watching, ended: float, ending: _Ending) -> None:
     atomic_write_model(directory / WATCH_REPORT, _report(job, ended, ending))
 
 
-def _report(job: WatchedJob, ended: float, ending: _Ending) -> WatchReport:
+def _report(job: WatchedJob, ended: float, ending: ProgramEnding) -> WatchReport:
     return job.report(ended, ending.exit_code, is_over=True, is_stopped=ending.is_stopped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,33 @@ from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.parameters import argument, option
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import UsageError
+from torchscale.features.trace.reader_engine import ReaderEngine
+
+
+@dataclass(frozen=True)
+class _ReaderOptions:
+    """Who reads them."""
+
+    engine: Annotated[
+        ReaderEngine,
+        option(
+            "--engine",
+            "Who reads them: processes of this machine, or tasks of a Ray cluster whose nodes see "
+            "the same paths.",
+        ),
+    ] = ReaderEngine.LOCAL
+    ray_address: Annotated[
+        str | None,
+        option(
+            "--ray-address HOST:PORT",
+            "The cluster. Default: RAY_ADDRESS, else one that runs here; local starts one.",
+        ),
+    ] = None
+
+    @property
+    def are_given(self) -> bool:
+        """Whether it is not as by default."""
+        return self.engine is not ReaderEngine.LOCAL or self.ray_address is not None
 
 
 def analyze(
@@ -20,6 +48,7 @@ def analyze(
             ".nsys-rep, .sqlite, .json, .json.gz, .tar.gz, directories of them, or runs by name.",
         ),
     ],
+    *,
     window: Annotated[
         WindowChoice, option("--window", "auto: marked steps, else from first to last device span.")
     ] = WindowChoice.AUTO,
@@ -64,6 +93,7 @@ def analyze(
             "replaced, to be sent to us.",
         ),
     ] = None,
+    readers: _ReaderOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Analyze recordings made elsewhere, of one or many ranks; needs no torch and no GPU.
@@ -81,25 +111,33 @@ def analyze(
 
     [cyan]torchscale profile analyze traces/ --ranks 0-7,512 --steps 100:150[/cyan]
 
+    [cyan]torchscale profile analyze /shared/traces --engine ray --ray-address head:6379[/cyan]
+
     [cyan]torchscale profile analyze rank0.json.gz --report-problem problem.json[/cyan]
     """
     if report_problem is not None:
-        if output_dir is not None or what_if:
+        if output_dir is not None or what_if or readers.are_given:
             raise UsageError(
                 "--report-problem writes one file and analyzes nothing",
-                hint="leave out --output-dir and --what-if",
+                hint="leave out --output-dir, --what-if and --engine",
             )
         parts = ranks, sample, steps, memory
         _report(paths, report_problem, window, parts, as_json=as_json)
         return
-    from torchscale.features.trace.analyze import analyze_recordings, make_parts  # noqa: PLC0415
+    from torchscale.features.trace.analyze import (  # noqa: PLC0415
+        analyze_recordings,
+        make_parts,
+        make_readers,
+    )
     from torchscale.features.trace.terminal import print_analysis, print_predictions  # noqa: PLC0415 - `--help` does not need it
 
     analysis = analyze_recordings(
         paths,
         window=window,
         output_dir=output_dir,
-        parts=make_parts(ranks, sample, steps, memory),
+        parts=make_parts(
+            ranks, sample, steps, memory, make_readers(readers.engine, readers.ray_address)
+        ),
         observer=TERMINAL,
     )
     if as_json:

@@ -18,6 +18,9 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
         "jinja2": "report",
         "markupsafe": "report",  # comes with jinja2
         "weasyprint": "report",
+        "fsspec": "storage",
+        "s3fs": "storage",
+        "gcsfs": "storage",
     }
 )
 """Name that is imported → the extra in pyproject.toml that installs it."""
@@ -33,7 +36,7 @@ def require(library: str, purpose: str) -> None:
     Raises:
         UsageError: it is not installed; the hint is the command that installs it.
     """
-    if not _is_installed(library):
+    if not is_installed(library):
         raise _missing(library, purpose)
 
 
@@ -41,12 +44,13 @@ def missing_extra(error: ModuleNotFoundError) -> UsageError | None:
     """An error that names the missing extra, for an import that failed; ``None`` where the module
     is of no extra, or is installed."""
     library = (error.name or "").partition(".")[0]
-    if library not in EXTRA_OF or _is_installed(library):
+    if library not in EXTRA_OF or is_installed(library):
         return None
     return _missing(library, "this command")
 
 
-def _is_installed(library: str) -> bool:
+def is_installed(library: str) -> bool:
+    """Whether a library can be imported; it is not imported."""
     try:
         return find_spec(library) is not None
     except (

@@ -6,6 +6,8 @@ from pydantic import Field, field_validator
 
 from torchscale.config.base import ConfigSection, PositiveSeconds
 from torchscale.config.choices import ExportTarget
+from torchscale.errors import UsageError
+from torchscale.util.addresses import storage_address
 
 AUTO = "auto"
 """Word in place of a path or address: where the other program is set up to look."""
@@ -41,8 +43,15 @@ class ExportSettings(ConfigSection):
     wandb: str | None = Field(
         None, description="Directory for W&B runs; auto: $WANDB_DIR, else here. Always offline."
     )
+    storage: str | None = Field(
+        None,
+        description="Address that the run folder is copied to, under its own name: "
+        "s3://bucket/runs; also --copy-to. A copy that fails is exit code 1 in the end.",
+    )
     timeout_seconds: PositiveSeconds = Field(
-        60.0, description="An export to parquet, mlflow or wandb that takes longer is ended."
+        60.0,
+        description="An export to parquet, mlflow or wandb that takes longer is ended, and so is a "
+        "copy to storage before the end of the sweep.",
     )
 
     @property
@@ -55,6 +64,16 @@ class ExportSettings(ConfigSection):
     def _named(cls, value: object) -> object:
         if isinstance(value, str) and not value.strip():
             raise ValueError("expected a path or an address; leave the key out for none")
+        return value
+
+    @field_validator("storage", mode="after")
+    @classmethod
+    def _an_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                storage_address(value)
+            except UsageError as error:
+                raise ValueError(error.message) from error
         return value
 
     @field_validator(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from torchscale.cli.output import TERMINAL
-from torchscale.cli.parameters import argument, option
+from torchscale.cli.parameters import READS, argument, option
 from torchscale.cli.rendering import write_rendered
 from torchscale.config.choices import ExportTarget
 from torchscale.errors import UsageError
@@ -19,14 +19,15 @@ def export(
         Path | None,
         argument(
             "SOURCE",
-            "Run, by name or directory, or a file of `torchscale validate --json`. Default: "
-            "the newest in ./results",
+            "Run, by name, directory or address, or a file of `torchscale validate --json`. "
+            "Default: the newest in ./results",
             show_default=False,
+            **READS,
         ),
     ] = None,
     target: Annotated[ExportTarget | None, option("--to NAME", f"{', '.join(_NAMES)}.")] = None,
     source_option: Annotated[
-        Path | None, option("--source -s DIR", "The same as the argument SOURCE.")
+        Path | None, option("--source -s DIR", "The same as the argument SOURCE.", **READS)
     ] = None,
     output: Annotated[
         str | None,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchscale.cli.command import COMMAND_KEY, WithProgram, words_of
+from torchscale.cli.copying import CopyOption, copy_results
 from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, is_quiet, message_console, print_json, result_console
 from torchscale.cli.parameters import option
@@ -93,6 +94,7 @@ def watch(
             "for is known.",
         ),
     ] = False,
+    copy_to: CopyOption = None,
     follow: Annotated[int | None, typer.Option("--follow", hidden=True)] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -180,6 +182,7 @@ def watch(
                     if problem:
                         TERMINAL.note(f"note: no run for `torchscale report`: {problem}")
                     _say_why(fails, watched.report)
+                    has_failed |= not copy_results(watched.directory, copy_to)
         except Exception as error:  # noqa: BLE001 - the exit code is the program's, whatever fails here
             _note(f"no summary: {getattr(error, 'message', repr(error))}")
     raise ProgramExit(program.exit_code or int(has_failed))

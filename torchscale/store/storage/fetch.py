@@ -1,0 +1,209 @@
+"""What is at an address, as a local copy: streamed to disk, several files at the same time,
+bounded."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from torchscale.errors import FileSystemError, MachineError, StoreError
+from torchscale.observer import Observer
+from torchscale.store.storage.names import is_safe, relative_key, without_collisions
+from torchscale.store.storage.service import Service
+from torchscale.store.storage.transfers import Moved, Transfers
+from torchscale.util.addresses import Address
+from torchscale.util.text import one_line
+from torchscale.util.units import format_bytes
+from torchscale.util.words import plural
+
+MAX_FILES = 100_000
+"""A run of 2,000 cells and 3 launches has a third of these; a bucket named by mistake has more."""
+MAX_FILE_BYTES = 16 << 30
+"""The largest recordings that nsys makes of a few minutes are some GB."""
+MAX_BYTES = 64 << 30
+"""Recordings of 512 ranks, 128 MB each."""
+LISTING_SECONDS = 120.0
+"""S3 lists 1,000 objects in a fifth of a second: :data:`MAX_FILES` take 20 s."""
+_SPARE_BYTES = 256 << 20
+"""Left free on the disk of the copy."""
+_SHOWN = 3
+"""Names in a message."""
+
+
+class Parts(Enum):
+    """What of a folder is fetched. ``quarantine/``, locks and unfinished files never are."""
+
+    ALL = ""
+    FIGURES = r"steps-rank-\d+\.jsonl|profile-\d+/.*\.(?:gz|nsys-rep|sqlite|qdrep|pt\.trace\.json)"
+    """What tables and reports are made of: without each step's own line, and without recordings that
+    were analyzed where they were made."""
+
+
+_NEVER = re.compile(r"(?:|.*/)(?:quarantine/.*|\.lock|\.[^/]*\.tmp|\.copied\.json)")
+
+
+@dataclass(frozen=True)
+class _Object:
+    """One object of a store.
+
+    Attributes:
+        key: As its library names it.
+        name: Path in the copy.
+        size: In bytes.
+        changed: Seconds since the epoch; ``None`` where the store does not say.
+    """
+
+    key: str
+    name: str
+    size: int
+    changed: float | None
+
+
+def fetch(address: Address, target: Path, parts: Parts, observer: Observer) -> None:
+    """Copy an object, or a folder of them, to ``target`` (writes).
+
+    Raises:
+        UsageError: there is no such bucket, object or folder, or a library is missing.
+        StoreError: it is larger than a bound.
+        MachineError: the disk has no room for it.
+        FileSystemError: the store denies access or does not answer.
+    """
+    shown = address.text
+    with observer.status(f"Looking at {shown}") as say:
+        service = Service(address)
+        objects, refused = _listed(service, parts)
+        _check_bounds(objects, shown, target.parent)
+        total = Moved(len(objects), sum(one.size for one in objects))
+        for one in objects:
+            place = target / one.name if one.name else target
+            place.parent.mkdir(parents=True, exist_ok=True)
+        _transfer(
+            service, objects, target, lambda moved: say(f"Fetching {shown}: {moved.text(total)}")
+        )
+    if refused:
+        names = ", ".join(one_line(name)[:80] for name in refused[:_SHOWN])
+        observer.note(
+            f"warning: {shown}: left out {plural(len(refused), 'object')} whose name no file can "
+            f"have here: {names}"
+        )
+
+
+def _listed(service: Service, parts: Parts) -> tuple[list[_Object], list[str]]:
+    """What is to be fetched, and the keys that no file can have."""
+    root = service.root.rstrip("/")
+    entries, refused = service.answered(lambda: _entries(service, root), LISTING_SECONDS)
+    if len(entries) == 1 and root in entries and entries[root]["type"] == "file":
+        return [_object(root, "", entries[root])], []
+    left_out = re.compile(f"(?:|.*/)(?:{parts.value})") if parts.value else None
+    safe: dict[str, str] = {}
+    for key in entries:
+        name = relative_key(root, key)
+        if name is None or _NEVER.fullmatch(name) or (left_out and left_out.fullmatch(name)):
+            continue
+        if is_safe(name):
+            safe[name] = key
+        else:
+            refused.append(name)
+    files, folders = without_collisions(safe)
+    if not files:
+        raise service.explained(FileNotFoundError(service.root))
+    return [_object(safe[name], name, entries[safe[name]]) for name in files], refused + folders
+
+
+def _entries(service: Service, root: str) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
+    """Key → what the store says of the object: those of ``root``, quarantine left out; and keys
+    that are those of a folder too. Runs in a thread that may be left behind."""
+    found: dict[str, Mapping[str, Any]] = {}
+    folders = set()
+    for entry in service.files.ls(root, detail=True):
+        name = entry["name"].rstrip("/")
+        if entry["type"] != "directory":
+            found[entry["name"]] = entry
+        elif name != root and name.rpartition("/")[2] != "quarantine":
+            folders.add(name)
+            found |= service.files.find(name, detail=True)
+        if len(found) > MAX_FILES:
+            break
+    clashing = [key for key in found if key in folders]
+    kept = {key: entry for key, entry in found.items() if key not in folders}
+    return kept, [key[len(root) + 1 :] for key in clashing]
+
+
+def _object(key: str, name: str, entry: Mapping[str, Any]) -> _Object:
+    moments = (entry.get(field) for field in ("LastModified", "last_modified", "mtime", "created"))
+    changed = next((one for one in moments if isinstance(one, datetime)), None)
+    return _Object(
+        key, name, int(entry.get("size") or 0), None if changed is None else changed.timestamp()
+    )
+
+
+def _check_bounds(objects: list[_Object], shown: str, place: Path) -> None:
+    """
+    Raises:
+        StoreError: a bound is passed.
+        MachineError: there is no room.
+    """
+    if len(objects) > MAX_FILES:
+        raise StoreError(
+            f"{shown} holds more than {MAX_FILES:,} files, the most that are fetched",
+            hint="name one run in it",
+        )
+    largest = max(objects, key=lambda one: one.size)
+    if largest.size > MAX_FILE_BYTES:
+        raise StoreError(
+            f"{shown}: {one_line(largest.name) or 'it'} has {format_bytes(largest.size)}; a file "
+            f"of at most {format_bytes(MAX_FILE_BYTES)} is fetched",
+            hint="copy it here with the tools of the store, and name the copy",
+        )
+    total = sum(one.size for one in objects)
+    if total > MAX_BYTES:
+        raise StoreError(
+            f"{shown} has {format_bytes(total)}; at most {format_bytes(MAX_BYTES)} are fetched",
+            hint="name a part of it, or copy it here with the tools of the store",
+        )
+    free = shutil.disk_usage(place).free
+    if total + _SPARE_BYTES > free:
+        raise MachineError(
+            f"{shown} has {format_bytes(total)}, and {place} has {format_bytes(free)} free",
+            hint="set TMPDIR to a directory with more room",
+        )
+
+
+def _transfer(
+    service: Service, objects: list[_Object], target: Path, say: Callable[[Moved], None]
+) -> None:
+    from fsspec.callbacks import Callback  # noqa: PLC0415 - an extra
+
+    class Counting(Callback):  # type: ignore[misc]  # it has no types
+        """Counts bytes, and ends a transfer that has become longer than was listed."""
+
+        def __init__(self, expected: int, moved: Callable[[int], None]) -> None:
+            super().__init__()
+            self._left, self._moved = expected, moved
+
+        def relative_update(self, inc: int = 1) -> None:
+            self._left -= inc
+            self._moved(inc)
+            if self._left < 0:
+                raise OSError("it grew while it was fetched; try again")
+
+    def get(one: _Object, moved: Callable[[int], None]) -> None:
+        place = target / one.name if one.name else target
+        try:
+            service.files.get_file(one.key, str(place), callback=Counting(one.size, moved))
+        except FileNotFoundError as error:
+            raise FileSystemError(
+                f"{service.address.text}: {one_line(one.name)} was removed while it was fetched",
+                hint="try again",
+            ) from error
+        if one.changed is not None:
+            os.utime(place, (one.changed, one.changed))
+
+    Transfers(service, get).run(objects, say)

@@ -67,7 +67,7 @@ _HELPERS = frozenset(
     {"command", "command_table", "help", "main", "mistakes", "options", "other_tools", "output"}
 )
 _HELPERS |= {"parameters", "parsing", "rendering", "shared_options", "start", "workload"}
-_HELPERS |= {"sweep_output"}
+_HELPERS |= {"addresses", "copying", "sweep_output"}
 """Modules of ``cli/`` that commands share."""
 _SUBCOMMANDS: Mapping[str, str] = {"baselines": "runs"}
 IN_RANKS: Mapping[str, str] = {

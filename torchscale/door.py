@@ -45,6 +45,9 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "first screens": {
             "watch": "features.watch.first_screen",
         },
+        "copies of addresses": {
+            "storage": "store.storage.fetch:fetch_all",
+        },
         "copies of results": {
             "storage": "features.export.copies:copy_results",
         },

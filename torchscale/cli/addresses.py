@@ -3,17 +3,23 @@ and removed when it ends. The command itself sees a path."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torchscale.door import Slot
+from torchscale.observer import Observer
 from torchscale.util.addresses import (
     Address,
     looks_like_address,
     note_copy,
     parse_address,
     refuse_address,
+)
+
+_FETCHES: Slot[Callable[[Sequence[tuple[Address, Path, bool]], Observer], None]] = Slot(
+    "copies of addresses"
 )
 
 
@@ -117,11 +123,10 @@ def fetched() -> Iterator[None]:
     if not _named.wanted:
         yield
         return
-    from torchscale.cli.output import TERMINAL  # noqa: PLC0415
-    from torchscale.read.addresses import fetch_all  # noqa: PLC0415 - most commands fetch nothing
+    from torchscale.cli.output import TERMINAL  # noqa: PLC0415 - most commands fetch nothing
 
     try:
-        fetch_all(_named.wanted, TERMINAL)
+        _FETCHES["storage"](_named.wanted, TERMINAL)
         yield
     finally:
         _named.forget()

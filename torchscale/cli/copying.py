@@ -11,7 +11,8 @@ from torchscale.cli.parameters import option
 from torchscale.door import Slot
 from torchscale.errors import ExitCode
 from torchscale.observer import Observer
-from torchscale.util.addresses import require_library, storage_address
+from torchscale.util.addresses import LIBRARIES, storage_address
+from torchscale.util.extras import require_storage
 
 _COPIES: Slot[Callable[[Path, str, Observer], bool]] = Slot("copies of results")
 
@@ -19,7 +20,7 @@ _COPIES: Slot[Callable[[Path, str, Observer], bool]] = Slot("copies of results")
 def _address(text: str) -> str:
     """Refused before anything is measured, where it cannot be used here."""
     address = storage_address(text)
-    require_library(address)
+    require_storage(address.scheme, LIBRARIES[address.scheme])
     return address.text
 
 

@@ -12,7 +12,7 @@ import typer
 
 from torchscale.cli.output import note
 from torchscale.errors import OutputError, UsageError
-from torchscale.util.addresses import refuse_address, with_addresses
+from torchscale.util.addresses import with_addresses
 from torchscale.util.extras import require
 from torchscale.util.files import atomic_write_bytes
 from torchscale.util.text import escape_json, strip_control
@@ -43,8 +43,6 @@ def chosen_formats(formats: Sequence[F] | None, default: F, output: str | None) 
         UsageError: there are several and one ``--output``, the suffix is of another format or of
             none, or what renders one is not installed.
     """
-    if output is not None:
-        refuse_address("--output", output)
     suffix = "" if output is None or Path(output).is_dir() else Path(output).suffix.lower()
     named = _SUFFIXES.get(suffix, "")
     known = {kind.value: kind for kind in type(default)}
@@ -119,8 +117,6 @@ def write_rendered(rendered: bytes, name: str, directory: Path, output: str | No
         UsageError: a PDF is to go to the terminal.
         OutputError: it could not be written.
     """
-    if output is not None:
-        refuse_address("--output", output)
     if not name.endswith(".pdf"):
         rendered = with_addresses(rendered.decode()).encode()
     if name.endswith(".json"):

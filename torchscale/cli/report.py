@@ -13,7 +13,7 @@ import typer
 from torchscale.cli.command import DefaultCommandGroup, words_of
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, print_json, result_console, status
-from torchscale.cli.parameters import READS_FIGURES, argument, option
+from torchscale.cli.parameters import LOCAL, READS_FIGURES, argument, option
 from torchscale.cli.parsing import check_price, members
 from torchscale.cli.rendering import (
     chosen_formats,
@@ -97,6 +97,7 @@ class _ReportOptions:
             "--output -o FILE",
             "File, or - for standard output. Default: report.<format> in the run folder; here for one "
             "at an address",
+            **LOCAL,
         ),
     ] = None
     cost: CostOption = None

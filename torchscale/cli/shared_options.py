@@ -87,12 +87,13 @@ def _with_groups(function: Callable[..., Any] | None) -> Callable[..., Any] | No
 
 def _spelling(annotation: object) -> str:
     """The first name of an option: ``--output-dir``; empty for what is none."""
+    # typer has the first name as the default where there is an annotation.
     names = [
         name
         for info in getattr(annotation, "__metadata__", ())
-        for name in getattr(info, "param_decls", None) or ()
+        for name in (getattr(info, "default", None), *(getattr(info, "param_decls", None) or ()))
     ]
-    return names[0] if names else ""
+    return next((name for name in names if isinstance(name, str) and name[:1] == "-"), "")
 
 
 def _options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:

@@ -102,26 +102,6 @@ def storage_address(text: str) -> Address:
     return place
 
 
-def require_library(address: Address) -> None:
-    """Check that what opens an address is installed.
-
-    Raises:
-        UsageError: it is not; the hint is the command that installs it.
-    """
-    from torchscale.util.extras import EXTRA_OF, is_installed, require  # noqa: PLC0415 - local paths need none
-
-    purpose, library = f"{address.scheme}://", LIBRARIES[address.scheme]
-    require("fsspec", purpose)
-    if library in EXTRA_OF:
-        require(library, purpose)
-    elif library and not is_installed(library):
-        from torchscale.util.installation import library_command  # noqa: PLC0415 - a library is rarely missing
-
-        raise UsageError(
-            f"{purpose} needs {library}, which is not installed", hint=library_command(library)
-        )
-
-
 def refuse_address(option: str, text: str) -> None:
     """Check that what is written to is a local path.
 

@@ -40,6 +40,28 @@ def require(library: str, purpose: str) -> None:
         raise _missing(library, purpose)
 
 
+def require_storage(scheme: str, library: str) -> None:
+    """Check that what opens an address of this scheme is installed.
+
+    Args:
+        scheme: ``s3``.
+        library: What fsspec needs for it, of an extra or not; empty for nothing.
+
+    Raises:
+        UsageError: it is not; the hint is the command that installs it.
+    """
+    purpose = f"{scheme}://"
+    require("fsspec", purpose)
+    if library in EXTRA_OF:
+        require(library, purpose)
+    elif library and not is_installed(library):
+        from torchscale.util.installation import library_command  # noqa: PLC0415 - a library is rarely missing
+
+        raise UsageError(
+            f"{purpose} needs {library}, which is not installed", hint=library_command(library)
+        )
+
+
 def missing_extra(error: ModuleNotFoundError) -> UsageError | None:
     """An error that names the missing extra, for an import that failed; ``None`` where the module
     is of no extra, or is installed."""

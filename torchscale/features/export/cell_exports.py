@@ -23,6 +23,7 @@ from torchscale.launch.control import StopRequest
 from torchscale.observer import Observer
 from torchscale.report.figures.figure import ExportedRun
 from torchscale.report.figures.run import exported_run
+from torchscale.util.addresses import storage_address
 from torchscale.util.files import atomic_write_text, read_bounded
 from torchscale.util.interpreter import module_command
 from torchscale.util.processes.bounded import run_bounded
@@ -52,6 +53,8 @@ class CellExports:
             ExportTarget(key.replace("_", "-")): str(experiment.hidden.get(place, place))
             for key, place in experiment.export.places.items()
         }
+        if experiment.export.storage is not None:
+            storage_address(self._places[ExportTarget.STORAGE])  # refused before the first launch
         self.has_failed = False
         self._limit_seconds = experiment.export.timeout_seconds
         self._due: dict[ExportTarget, float] = {}

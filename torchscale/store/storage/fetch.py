@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -37,7 +37,7 @@ _SHOWN = 3
 """Names in a message."""
 
 
-class Parts(Enum):
+class FetchedParts(Enum):
     """What of a folder is fetched. ``quarantine/``, locks and unfinished files never are."""
 
     ALL = ""
@@ -66,7 +66,7 @@ class _Object:
     changed: float | None
 
 
-def fetch(address: Address, target: Path, parts: Parts, observer: Observer) -> None:
+def fetch(address: Address, target: Path, parts: FetchedParts, observer: Observer) -> None:
     """Copy an object, or a folder of them, to ``target`` (writes).
 
     Raises:
@@ -95,7 +95,7 @@ def fetch(address: Address, target: Path, parts: Parts, observer: Observer) -> N
         )
 
 
-def _listed(service: Service, parts: Parts) -> tuple[list[_Object], list[str]]:
+def _listed(service: Service, parts: FetchedParts) -> tuple[list[_Object], list[str]]:
     """What is to be fetched, and the keys that no file can have."""
     root = service.root.rstrip("/")
     entries, refused = service.answered(lambda: _entries(service, root), LISTING_SECONDS)
@@ -137,11 +137,15 @@ def _entries(service: Service, root: str) -> tuple[dict[str, Mapping[str, Any]],
 
 
 def _object(key: str, name: str, entry: Mapping[str, Any]) -> _Object:
-    moments = (entry.get(field) for field in ("LastModified", "last_modified", "mtime", "created"))
-    changed = next((one for one in moments if isinstance(one, datetime)), None)
-    return _Object(
-        key, name, int(entry.get("size") or 0), None if changed is None else changed.timestamp()
-    )
+    changed = None
+    for field in ("LastModified", "last_modified", "mtime", "created"):
+        moment = entry.get(field)
+        if isinstance(moment, datetime):
+            moment = moment.timestamp()
+        if isinstance(moment, (int, float)):
+            changed = float(moment)
+            break
+    return _Object(key, name, int(entry.get("size") or 0), changed)
 
 
 def _check_bounds(objects: list[_Object], shown: str, place: Path) -> None:
@@ -207,3 +211,10 @@ def _transfer(
             os.utime(place, (one.changed, one.changed))
 
     Transfers(service, get).run(objects, say)
+
+
+def fetch_all(wanted: Sequence[tuple[Address, Path, bool]], observer: Observer) -> None:
+    """:func:`fetch` each address to its path; the third says whether only what figures are made of
+    is needed. Errors as of that."""
+    for address, path, figures_alone in wanted:
+        fetch(address, path, FetchedParts.FIGURES if figures_alone else FetchedParts.ALL, observer)

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from torchscale.errors import FileSystemError, TorchscaleError, UsageError
-from torchscale.util.addresses import LIBRARIES, Address, require_library
+from torchscale.util.addresses import LIBRARIES, Address
+from torchscale.util.extras import require_storage
 from torchscale.util.redaction import redact_text
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ class Service:
             FileSystemError: it cannot be used as it is set up.
         """
         self.address = address
-        require_library(address)
+        require_storage(address.scheme, LIBRARIES[address.scheme])
         self.files = self.answered(lambda: _opened(address))
         self.root: str = self.files._strip_protocol(address.text)
 

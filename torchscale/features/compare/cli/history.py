@@ -9,7 +9,7 @@ import typer
 
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, print_json, result_console, status, tell
-from torchscale.cli.parameters import READS, READS_FIGURES, argument, option
+from torchscale.cli.parameters import LOCAL, READS, READS_FIGURES, argument, option
 from torchscale.cli.parsing import listed, members, share
 from torchscale.cli.rendering import refuse_two_documents, write_rendered
 from torchscale.config.choices import Accept, Metric
@@ -55,7 +55,9 @@ def history(
         bool,
         option("--fail-on-regression", "Exit code 1 if the newest level of a series is worse."),
     ] = False,
-    html: Annotated[str | None, option("--html FILE", "Write a page with all trends.")] = None,
+    html: Annotated[
+        str | None, option("--html FILE", "Write a page with all trends.", **LOCAL)
+    ] = None,
     as_json: Annotated[bool, option("--json", "Print JSON.")] = False,
 ) -> None:
     """Follow results over many runs: the newest figure of each cell, where its level changed, since

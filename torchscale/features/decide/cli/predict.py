@@ -9,7 +9,7 @@ import typer
 
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, print_json, result_console, status, tell
-from torchscale.cli.parameters import READS, READS_FIGURES, argument, option
+from torchscale.cli.parameters import LOCAL, READS, READS_FIGURES, argument, option
 from torchscale.cli.parsing import integers
 from torchscale.cli.rendering import chosen_formats, refuse_two_documents, write_rendered
 from torchscale.config.choices import ReportFormat
@@ -57,7 +57,9 @@ def predict(
     as_json: Annotated[bool, option("--json", "Print JSON.")] = False,
     output: Annotated[
         str | None,
-        option("--output -o FILE", "Write a report with a chart: .html, .pdf, .md or .json."),
+        option(
+            "--output -o FILE", "Write a report with a chart: .html, .pdf, .md or .json.", **LOCAL
+        ),
     ] = None,
 ) -> None:
     """Predict throughput, efficiency, time and cost at counts of GPUs that were not measured, with

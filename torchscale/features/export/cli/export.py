@@ -10,6 +10,7 @@ from torchscale.cli.parameters import READS, argument, option
 from torchscale.cli.rendering import write_rendered
 from torchscale.config.choices import ExportTarget
 from torchscale.errors import UsageError
+from torchscale.util.addresses import refuse_address
 
 _NAMES = [target.value for target in ExportTarget]
 
@@ -34,8 +35,9 @@ def export(
         option(
             "--output -o FILE",
             "File, replaced as a whole; default: standard output. Of parquet and wandb the "
-            "directory; of mlflow the tracking URI, such as sqlite:///mlflow.db. Default: "
-            "$WANDB_DIR or here; $MLFLOW_TRACKING_URI.",
+            "directory; of mlflow the tracking URI, such as sqlite:///mlflow.db; of storage an "
+            "address, such as s3://bucket/runs. Default: $WANDB_DIR or here; "
+            "$MLFLOW_TRACKING_URI.",
             show_default=False,
         ),
     ] = None,
@@ -67,6 +69,8 @@ def export(
 
     [cyan]torchscale export --to parquet results/nightly -o tables[/cyan]
 
+    [cyan]torchscale export --to storage results/nightly -o s3://bucket/runs[/cyan]
+
     [cyan]torchscale export --to grafana-dashboard -o dashboard.json[/cyan]
 
     [cyan]torchscale validate --json > node.json; torchscale export --to junit node.json -o
@@ -80,6 +84,8 @@ def export(
         raise UsageError(
             f"one run at a time, not {source} and {source_option}", hint="leave one of them out"
         )
+    if output is not None and target not in (ExportTarget.MLFLOW, ExportTarget.STORAGE):
+        refuse_address("--output", output)
     directory = source if source is not None else source_option
     if target.is_store:
         if output == "-":

@@ -12,7 +12,7 @@ import typer
 from torchscale.cli.command import words_after_dashes
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, tell
-from torchscale.cli.parameters import READS, READS_TEXT, argument, option
+from torchscale.cli.parameters import LOCAL, READS, READS_TEXT, argument, option
 from torchscale.cli.parsing import members, share
 from torchscale.cli.rendering import chosen_formats, refuse_two_documents
 from torchscale.config.choices import Accept, CompareFormat, FailOn, Metric
@@ -162,6 +162,7 @@ def compare(
             "--output -o FILE",
             "File, or - for standard output. Default: comparison.<format> here; standard "
             "output for md or json alone",
+            **LOCAL,
         ),
     ] = None,
     as_json: Annotated[bool, option("--json", "Print the comparison as JSON.")] = False,

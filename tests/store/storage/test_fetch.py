@@ -124,7 +124,7 @@ def test_a_bound_is_named_and_nothing_is_fetched(
 def test_a_disk_without_room_is_named(
     got: Callable[..., dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda place: Usage(1 << 30, 1 << 30, 1 << 20))
+    monkeypatch.setattr("shutil.disk_usage", lambda place: Usage(1 << 30, 1 << 30, 1 << 20))
     with pytest.raises(MachineError, match=r"has 5\.00 B, and .* has 1\.00 MiB free") as caught:
         got({"bucket/run/a": b"12345"})
     assert "TMPDIR" in str(caught.value.hint)

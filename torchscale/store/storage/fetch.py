@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from torchscale.errors import FileSystemError, MachineError, StoreError
+from torchscale.errors import FileSystemError, MachineError, StoreError, UsageError
 from torchscale.observer import Observer
 from torchscale.store.storage.names import is_safe, relative_key, without_collisions
 from torchscale.store.storage.service import Service
@@ -113,7 +113,7 @@ def _listed(service: Service, parts: FetchedParts) -> tuple[list[_Object], list[
             refused.append(name)
     files, folders = without_collisions(safe)
     if not files:
-        raise service.explained(FileNotFoundError(service.root))
+        raise UsageError(f"{service.address.text}: there is nothing at this address")
     return [_object(safe[name], name, entries[safe[name]]) for name in files], refused + folders
 
 

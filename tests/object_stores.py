@@ -98,25 +98,17 @@ class Files:
             if key == root or key.startswith(f"{root}/")
         }
 
-    def get_file(self, key: str, path: str, callback: Any) -> None:
-        """In parts of 4 bytes."""
+    def cat_file(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        """A part of an object."""
         with self.lock:
             self.active += 1
             self.most_active = max(self.most_active, self.active)
         try:
             self._act("get", key)
-            content = self.content[key]
-            with Path(path).open("wb") as file:
-                for start in range(0, len(content), 4):
-                    file.write(content[start : start + 4])
-                    callback.relative_update(len(content[start : start + 4]))
+            return self.content[key][start:end]
         finally:
             with self.lock:
                 self.active -= 1
-
-    def cat_file(self, key: str) -> bytes:
-        """The whole object."""
-        return self.content[key]
 
     def rm_file(self, key: str) -> None:
         """Removed."""

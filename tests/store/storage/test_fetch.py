@@ -130,11 +130,33 @@ def test_a_disk_without_room_is_named(
     assert "TMPDIR" in str(caught.value.hint)
 
 
-def test_an_object_that_grows_is_not_read_on(got: Callable[..., dict[str, bytes]]) -> None:
+@pytest.mark.parametrize("size", [4, 6, 1000])
+def test_an_object_that_changes_is_not_taken(
+    got: Callable[..., dict[str, bytes]], size: int
+) -> None:
     files = Files({"bucket/run/a": b"12345"})
-    files.on["get"] = lambda key: files.content.update({key: b"x" * 1000})
-    with pytest.raises(FileSystemError, match="it grew while it was fetched"):
+    files.on["get"] = lambda key: files.content.update({key: b"x" * size})
+    with pytest.raises(FileSystemError, match="run: a was changed while it was fetched"):
         got(files)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 16, 20])
+def test_an_object_comes_in_parts(
+    got: Callable[..., dict[str, bytes]], monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(module, "_PART_BYTES", 8)
+    content = bytes(range(size))
+    largest: list[int] = []
+    files = Files({"bucket/run/a": content, "bucket/run/b": content[::-1]})
+    read = files.cat_file
+
+    def reading(key: str, start: int, end: int) -> bytes:
+        largest.append(end - start)
+        return read(key, start, end)
+
+    monkeypatch.setattr(files, "cat_file", reading)
+    assert got(files) == {"new/run/a": content, "new/run/b": content[::-1]}
+    assert max(largest, default=0) <= 9, "never a whole object"
 
 
 def test_an_object_that_goes_meanwhile_is_named(got: Callable[..., dict[str, bytes]]) -> None:

@@ -119,17 +119,18 @@ class _Sending:
         stages: dict[int, list[str]] = defaultdict(list)
         for name in names:
             stages[_stage(name)].append(name)
-        transfers = Transfers(self._service, self._send, self._cancelled, self._done, self.moved)
+        transfers = Transfers(self._service, self._send, self._done, self._cancelled, self.moved)
         try:
             return all(transfers.run(stages[stage], say) for stage in sorted(stages))
         finally:
             self._copied.write()
 
-    def _done(self, name: str) -> None:
+    def _done(self, name: str) -> int:
         self._copied.stamps[name] = self._files[name]
         if time.monotonic() - self._kept_at > _KEEP_SECONDS:
             self._copied.write()
             self._kept_at = time.monotonic()
+        return 1
 
     def _send(self, name: str, moved: Callable[[int], None]) -> None:
         try:

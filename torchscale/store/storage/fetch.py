@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,6 +32,9 @@ MAX_BYTES = 64 << 30
 """Recordings of 512 ranks, 128 MB each."""
 LISTING_SECONDS = 120.0
 """S3 lists 1,000 objects in a fifth of a second: :data:`MAX_FILES` take 20 s."""
+_PART_BYTES = 8 << 20
+"""Of an object that is fetched at once: what a thread holds, and large enough that a request takes
+longer than its round trip."""
 _SPARE_BYTES = 256 << 20
 """Left free on the disk of the copy."""
 _SHOWN = 3
@@ -81,11 +85,8 @@ def fetch(address: Address, target: Path, parts: FetchedParts, observer: Observe
         objects, refused = _listed(service, parts)
         _check_bounds(objects, shown, target.parent)
         total = Moved(len(objects), sum(one.size for one in objects))
-        for one in objects:
-            place = target / one.name if one.name else target
-            place.parent.mkdir(parents=True, exist_ok=True)
-        _transfer(
-            service, objects, target, lambda moved: say(f"Fetching {shown}: {moved.text(total)}")
+        _Fetching(service, target).all(
+            objects, lambda moved: say(f"Fetching {shown}: {moved.text(total)}")
         )
     if refused:
         names = ", ".join(one_line(name)[:80] for name in refused[:_SHOWN])
@@ -180,37 +181,65 @@ def _check_bounds(objects: list[_Object], shown: str, place: Path) -> None:
         )
 
 
-def _transfer(
-    service: Service, objects: list[_Object], target: Path, say: Callable[[Moved], None]
-) -> None:
-    from fsspec.callbacks import Callback  # noqa: PLC0415 - an extra
+@dataclass(frozen=True)
+class _Part:
+    """Bytes of an object from ``start`` up to ``end``."""
 
-    class Counting(Callback):  # type: ignore[misc]  # it has no types
-        """Counts bytes, and ends a transfer that has become longer than was listed."""
+    of: _Object
+    start: int
+    end: int
 
-        def __init__(self, expected: int, moved: Callable[[int], None]) -> None:
-            super().__init__()
-            self._left, self._moved = expected, moved
 
-        def relative_update(self, inc: int = 1) -> None:
-            self._left -= inc
-            self._moved(inc)
-            if self._left < 0:
-                raise OSError("it grew while it was fetched; try again")
+def _parts(one: _Object) -> list[_Part]:
+    """An object in parts; an empty one has a part too."""
+    starts = range(0, max(one.size, 1), _PART_BYTES)
+    return [_Part(one, start, min(start + _PART_BYTES, one.size)) for start in starts]
 
-    def get(one: _Object, moved: Callable[[int], None]) -> None:
-        place = target / one.name if one.name else target
-        try:
-            service.files.get_file(one.key, str(place), callback=Counting(one.size, moved))
-        except FileNotFoundError as error:
-            raise FileSystemError(
-                f"{service.address.text}: {one_line(one.name)} was removed while it was fetched",
-                hint="try again",
-            ) from error
-        if one.changed is not None:
-            os.utime(place, (one.changed, one.changed))
 
-    Transfers(service, get).run(objects, say)
+class _Fetching:
+    """Objects on their way to ``target``."""
+
+    def __init__(self, service: Service, target: Path) -> None:
+        self._service, self._target = service, target
+        self._left: dict[str, int] = {}
+
+    def all(self, objects: Sequence[_Object], say: Callable[[Moved], None]) -> None:
+        """Fetch them."""
+        for one in objects:
+            self._place(one).parent.mkdir(parents=True, exist_ok=True)
+            self._place(one).touch()
+        parts = [part for one in objects for part in _parts(one)]
+        self._left = Counter(part.of.name for part in parts)
+        Transfers(self._service, self._get, self._done).run(parts, say)
+
+    def _place(self, one: _Object) -> Path:
+        return self._target / one.name if one.name else self._target
+
+    def _get(self, part: _Part, moved: Callable[[int], None]) -> None:
+        shown = f"{self._service.address.text}: {one_line(part.of.name)}"
+        content = b""
+        if part.of.size:
+            # One byte more than the last part should have: an object that has grown would be cut.
+            end = part.end + (part.end == part.of.size)
+            try:
+                content = self._service.files.cat_file(part.of.key, start=part.start, end=end)
+            except FileNotFoundError as error:
+                raise FileSystemError(f"{shown} was removed while it was fetched") from error
+        moved(len(content))
+        if len(content) != part.end - part.start:
+            raise FileSystemError(f"{shown} was changed while it was fetched", hint="try again")
+        with self._place(part.of).open("r+b") as file:
+            file.seek(part.start)
+            file.write(content)
+
+    def _done(self, part: _Part) -> int:
+        """Returns the number of files that are whole now: one with the last part of one."""
+        self._left[part.of.name] -= 1
+        if self._left[part.of.name]:
+            return 0
+        if part.of.changed is not None:
+            os.utime(self._place(part.of), (part.of.changed, part.of.changed))
+        return 1
 
 
 def fetch_all(wanted: Sequence[tuple[Address, Path, bool]], observer: Observer) -> None:

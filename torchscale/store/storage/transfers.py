@@ -46,13 +46,14 @@ class Transfers(Generic[Item]):
     """Items that threads transfer by ``transfer(item, moved)``, which calls ``moved`` with each
     number of bytes.
 
-    ``cancelled`` is asked a few times a second.
+    ``on_done`` is called for each by the thread that waits, and returns the number of files that are
+    whole with it; ``cancelled`` is asked a few times a second.
     """
 
     service: Service
     transfer: Callable[[Item, Callable[[int], None]], None]
+    on_done: Callable[[Item], int]
     cancelled: Callable[[], bool] = lambda: False
-    on_done: Callable[[Item], None] = lambda _: None
     moved: Moved = field(default_factory=Moved)
     _stop: threading.Event = field(default_factory=threading.Event)
     _active: dict[int, float] = field(default_factory=dict)
@@ -85,8 +86,7 @@ class Transfers(Generic[Item]):
                 if error is not None:
                     raise self.service.explained(error) from error
                 left -= 1
-                self.moved.files += 1
-                self.on_done(item)
+                self.moved.files += self.on_done(item)
             return True
         finally:
             self._stop.set()

@@ -181,6 +181,8 @@ def serve(
 
     check_price(cost)
     directory = named.folder([run_folder] if run_folder is not None else [])
+    if directory is not None and is_copy(directory):
+        TERMINAL.note("note: what is at the address was fetched once; the page does not follow it")
     serve_report(
         directory,
         host=host,

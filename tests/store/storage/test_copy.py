@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tests.fake_launches import Recorder
 from tests.object_stores import Files, use
 from torchscale.errors import FileSystemError, StoreError, UsageError
+from torchscale.store.storage import copy, transfers
 from torchscale.store.storage.copy import Copied, copy_folder
 from torchscale.util.addresses import Address
 
@@ -172,6 +174,21 @@ def test_a_cancelled_copy_is_none(run: Path, there: Files) -> None:
     assert copy_folder(run, PLACE, Recorder(), lambda: True) is None
     assert copied(run) is not None
     assert len(keys(there)) == 6
+
+
+def test_a_copy_that_stands_still_is_given_up(
+    run: Path, there: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy, "_PART_SECONDS", 0.05)
+    monkeypatch.setattr(transfers, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(transfers, "_LEAVE_SECONDS", 0.01)
+    silence = threading.Event()
+    there.on["write"] = lambda key: silence.wait()
+    try:
+        with pytest.raises(FileSystemError, match=r"no answer within 0\.05 s"):
+            copied(run)
+    finally:
+        silence.set()
 
 
 def test_a_bucket_that_is_not_there_is_named(run: Path, there: Files) -> None:

@@ -25,6 +25,9 @@ from torchscale.util.files import open_regular, read_bounded
 
 _PART_BYTES = 8 << 20
 """Of a file that is sent in parts: S3 takes 10,000 parts, of 80 GB then, and each thread holds two."""
+_PART_SECONDS = 300.0
+"""In which all threads together send a part each at 220 kB/s, a slow line; there is no word of a
+part before it has arrived."""
 _READ_BYTES = 1 << 20
 _KEEP_SECONDS = 5.0
 """Between two notes of what is done: what a killed command did since is done again."""
@@ -119,7 +122,9 @@ class _Sending:
         stages: dict[int, list[str]] = defaultdict(list)
         for name in names:
             stages[_stage(name)].append(name)
-        transfers = Transfers(self._service, self._send, self._done, self._cancelled, self.moved)
+        transfers = Transfers(
+            self._service, self._send, self._done, self._cancelled, _PART_SECONDS, self.moved
+        )
         try:
             return all(transfers.run(stages[stage], say) for stage in sorted(stages))
         finally:

@@ -32,9 +32,9 @@ MAX_BYTES = 64 << 30
 """Recordings of 512 ranks, 128 MB each."""
 LISTING_SECONDS = 120.0
 """S3 lists 1,000 objects in a fifth of a second: :data:`MAX_FILES` take 20 s."""
-_PART_BYTES = 8 << 20
-"""Of an object that is fetched at once: what a thread holds, and large enough that a request takes
-longer than its round trip."""
+_PART_BYTES = 2 << 20
+"""Of an object that is fetched at once, and what a thread holds: larger than what comes within a
+round trip, and all threads together get one each within a minute at 300 kB/s."""
 _SPARE_BYTES = 256 << 20
 """Left free on the disk of the copy."""
 _SHOWN = 3

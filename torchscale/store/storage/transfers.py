@@ -47,13 +47,16 @@ class Transfers(Generic[Item]):
     number of bytes.
 
     ``on_done`` is called for each by the thread that waits, and returns the number of files that are
-    whole with it; ``cancelled`` is asked a few times a second.
+    whole with it; ``cancelled`` is asked a few times a second. A transfer in which nothing moves
+    for ``idle_seconds`` (:data:`~torchscale.store.storage.service.ANSWER_SECONDS` by default) is
+    given up.
     """
 
     service: Service
     transfer: Callable[[Item, Callable[[int], None]], None]
     on_done: Callable[[Item], int]
     cancelled: Callable[[], bool] = lambda: False
+    idle_seconds: float | None = None
     moved: Moved = field(default_factory=Moved)
     _stop: threading.Event = field(default_factory=threading.Event)
     _active: dict[int, float] = field(default_factory=dict)
@@ -63,8 +66,7 @@ class Transfers(Generic[Item]):
 
         Raises:
             UsageError: there is no such object.
-            FileSystemError: one failed, or did not move for
-                :data:`~torchscale.store.storage.service.ANSWER_SECONDS`.
+            FileSystemError: one failed or stood still.
         """
         waiting: queue.SimpleQueue[Item] = queue.SimpleQueue()
         ended: queue.SimpleQueue[tuple[Item, BaseException | None]] = queue.SimpleQueue()
@@ -111,8 +113,9 @@ class Transfers(Generic[Item]):
             except queue.Empty:
                 pass
             oldest = min(self._active.copy().values(), default=time.monotonic())
-            if time.monotonic() - oldest > bounds.ANSWER_SECONDS:
-                raise self.service.no_answer(bounds.ANSWER_SECONDS)
+            bound = bounds.ANSWER_SECONDS if self.idle_seconds is None else self.idle_seconds
+            if time.monotonic() - oldest > bound:
+                raise self.service.no_answer(bound)
 
     def _work(
         self,

@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "build" / "install_sizes.md"
-EXTRAS = ("core", "report", "export", "train", "all")
+EXTRAS = ("core", "report", "export", "storage", "train", "all")
 _LIMIT_SECONDS = 1800.0
 """PyTorch with CUDA is several GB."""
 

@@ -24,23 +24,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CEILINGS: Mapping[str, int] = {
-    "profile": 24_800,
-    "compare": 22_150,
-    "bisect": 25_900,
+    "profile": 25_350,
+    "compare": 22_600,
+    "bisect": 26_350,
     "validate": 25_800,
-    "benchmark": 23_000,
-    "measure": 22_700,
-    "watch": 22_800,
-    "export": 18_800,
-    "report": 18_800,
-    "history": 18_250,
-    "runs": 14_500,
-    "predict": 16_050,
-    "tune": 16_450,
-    "submit": 6_600,
-    "autopsy": 6_200,
-    "init": 5_600,
-    "docs": 4_600,
+    "benchmark": 23_400,
+    "measure": 23_150,
+    "watch": 23_350,
+    "export": 19_800,
+    "report": 19_150,
+    "history": 18_600,
+    "runs": 14_850,
+    "predict": 16_400,
+    "tune": 16_800,
+    "submit": 6_900,
+    "autopsy": 6_600,
+    "init": 5_900,
+    "docs": 4_900,
     "feature trace": 10_400,
     "feature watch": 14_050,
     "feature validate": 7_700,
@@ -52,7 +52,7 @@ CEILINGS: Mapping[str, int] = {
     "feature machine": 3_800,
     "feature export": 1_300,
     "feature pytest": 500,
-    "core": 35_500,
+    "core": 36_850,
     "package": 97_000,
 }
 """Command, feature, ``core`` or ``package`` → the most code lines: 1 to 5 % above what they are, so
@@ -67,7 +67,7 @@ _HELPERS = frozenset(
     {"command", "command_table", "help", "main", "mistakes", "options", "other_tools", "output"}
 )
 _HELPERS |= {"parameters", "parsing", "rendering", "shared_options", "start", "workload"}
-_HELPERS |= {"sweep_output"}
+_HELPERS |= {"addresses", "copying", "sweep_output"}
 """Modules of ``cli/`` that commands share."""
 _SUBCOMMANDS: Mapping[str, str] = {"baselines": "runs"}
 IN_RANKS: Mapping[str, str] = {

@@ -16,6 +16,8 @@ LINES_IN_FUNCTIONS = 60
 them."""
 
 TESTED_BY: dict[str, str] = {
+    "cli/shared_options.py": "cli/test_addresses.py",
+    "store/storage/transfers.py": "store/storage/test_fetch.py",
     "features/validate/cli/output.py": "features/validate/cli/test_validate.py",
     # Steps of one computation, tested where it is whole: on worked inputs whose result is known by
     # hand.

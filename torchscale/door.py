@@ -45,6 +45,12 @@ OFFERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "first screens": {
             "watch": "features.watch.first_screen",
         },
+        "copies of addresses": {
+            "storage": "store.storage.fetch:fetch_all",
+        },
+        "copies of results": {
+            "storage": "features.export.copies:copy_results",
+        },
         "figures of jobs": {
             "watch": "features.watch.document:watched_figures",
         },

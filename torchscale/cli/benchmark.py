@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchscale.cli.command import same_command
+from torchscale.cli.copying import CopyOption
 from torchscale.cli.options import (
     ConfigArgument,
     NodeArguments,
@@ -74,6 +75,7 @@ def benchmark(
             "--rerun", "Measure again what failed, or all; earlier launches move to quarantine/."
         ),
     ] = None,
+    copy_to: CopyOption = None,
     nodes: NodeArguments,
     as_json: Annotated[
         bool, option("--json", "Print the config, the plan or the results as JSON.")
@@ -93,7 +95,7 @@ def benchmark(
     does it. Elsewhere, start the same command on each node with its [bold]--node-rank[/bold]; all
     share a secret (TORCHSCALE_TOKEN or --token-file). See `torchscale docs nodes`.
 
-    Exit codes: 0 all cells ok or skipped; 1 some failed; 2 wrong input; 3 this machine can run
+    Exit codes: 0 all cells ok or skipped; 1 some, or the copy, failed; 2 wrong input; 3 this machine can run
     none; 130 interrupted.
 
     [bold]Examples[/bold]
@@ -123,7 +125,10 @@ def benchmark(
             f"--hardware {hardware} is for --dry-run: without it, this machine is measured",
             hint="add --dry-run, or leave --hardware out",
         )
-    options = workload.values(context) | {"--nnodes": ("launch.nodes", nodes.nodes)}
+    options = workload.values(context) | {
+        "--nnodes": ("launch.nodes", nodes.nodes),
+        "--copy-to": ("export.storage", copy_to),
+    }
     named = load_from_arguments(
         config_arguments(context, config),
         named=config_option,

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from torchscale.cli.addresses import naming, readable_text
 from torchscale.cli.help import argument_usage, panel_of, summary_of, write_help
 from torchscale.cli.mistakes import TYPED, command_names, plain_errors
 from torchscale.cli.other_tools import refuse_foreign_options
@@ -38,7 +39,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - its type moved within typer
         ctx.meta[TYPED] = list(args)
         refuse_foreign_options(" ".join(command_names(ctx)), args)
-        with plain_errors():
+        with naming(), plain_errors():
             return super().parse_args(ctx, _canonical(args, self.get_params(ctx)))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
@@ -82,27 +83,37 @@ class DefaultCommandGroup(PlainGroup):
     Attributes:
         takes_overrides: Whether ``--key.sub=value`` are overrides of config keys, or unknown
             options.
+        reads_words: Whether its words are paths to read, which may be addresses.
+        reads_figures: Whether they are runs of which figures alone are shown.
     """
 
     takes_overrides = False
+    reads_words = True
+    reads_figures = True
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         refuse_foreign_options(" ".join(command_names(ctx)), args)
         params = self.get_params(ctx)
         canonical = _canonical(args, params, self.commands)
         own, words, unknown = split_words(canonical, _value_options(params), self.commands)
-        ctx.meta[TYPED], ctx.meta[_WORDS], ctx.meta[_OVERRIDES] = list(args), words, []
+        ctx.meta[TYPED], ctx.meta[_OVERRIDES] = list(args), []
         if self.takes_overrides:
             ctx.meta[_OVERRIDES] = unknown
         else:
             own = [*unknown, *own]
-        return super().parse_args(ctx, own)
+        with naming():
+            rest: list[str] = super().parse_args(ctx, own)
+            if self.reads_words:
+                words = [readable_text(word, self.reads_figures) for word in words]
+            ctx.meta[_WORDS] = words
+        return rest
 
 
 class OverridableGroup(DefaultCommandGroup):
     """A group whose unknown options are overrides of config keys."""
 
     takes_overrides = True
+    reads_figures = False
 
 
 COMMAND_KEY = "torchscale.command"

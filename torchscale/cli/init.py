@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from torchscale.cli.output import TERMINAL, print_error, print_json, result_console
-from torchscale.cli.parameters import argument, option
+from torchscale.cli.parameters import READS, argument, option
 from torchscale.errors import ConfigError, ExitCode, UsageError
 
 DEFAULT_FILE = Path("benchmark_config.yaml")
@@ -42,6 +42,7 @@ def init(
             "--from OLD",
             "Translate a config of another tool (torchscale docs imports): what is written loads, "
             "and what was left out is listed.",
+            **READS,
         ),
     ] = None,
     list_all: Annotated[bool, option("--list", "List the ready-made experiments.")] = False,

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from torchscale.cli.command import as_typed
-from torchscale.cli.parameters import argument, option
+from torchscale.cli.parameters import LOCAL, READS, argument, option
 from torchscale.config.engines import EngineChoice
 from torchscale.config.values import ConfigValue
 
@@ -18,7 +18,8 @@ CONTEXT_SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Leftover arguments are overrides of config keys: ``--training.precision=bf16``."""
 
 ConfigArgument = Annotated[
-    str | None, argument("CONFIG", "Config file, YAML or JSON. Default: ./benchmark_config.yaml")
+    str | None,
+    argument("CONFIG", "Config file, YAML or JSON. Default: ./benchmark_config.yaml", **LOCAL),
 ]
 Several = list[str] | None
 """Values of an option that may be given several times, or once with commas."""
@@ -26,7 +27,7 @@ OutputOption = Annotated[
     Path | None,
     option("--output-dir -o DIR", "Run folder, new or existing. Default: a new one in ./results"),
 ]
-BaselinesOption = Annotated[Path, option("--baselines DIR", "Where baselines are kept.")]
+BaselinesOption = Annotated[Path, option("--baselines DIR", "Where baselines are kept.", **READS)]
 JsonOption = Annotated[bool, option("--json", "Print the results as JSON.")]
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from torchscale.util.addresses import with_addresses
 from torchscale.util.text import escape_json, strip_control
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def _console(*, stderr: bool) -> Console:
                 self._secrets = None
 
         def render_str(self, text: str, **how: Any) -> Text:  # noqa: ANN401 - as rich has it
-            return super().render_str(strip_control(redact_text(text, self._secrets)), **how)
+            shown = with_addresses(redact_text(text, self._secrets))
+            return super().render_str(strip_control(shown), **how)
 
     # As rich looks for a terminal: `torchscale report | less` is as wide as the window.
     is_wide = "COLUMNS" in os.environ or any(map(os.isatty, range(3)))
@@ -134,7 +136,7 @@ def detail(text: str) -> None:
 
 def print_json(text: str) -> None:
     """A JSON document on standard output: the only way there, so that none steers the terminal."""
-    typer.echo(escape_json(text.removesuffix("\n")))
+    typer.echo(escape_json(with_addresses(text.removesuffix("\n"))))
 
 
 def print_error(error: TorchscaleError) -> None:
@@ -145,7 +147,7 @@ def print_error(error: TorchscaleError) -> None:
     _print_named("error:", plain_text(error.message, message_console()), "bold red")
     if error.hint:
         # Of our own words, in which less is taken for a secret.
-        _print_named("hint:", strip_control(hide_secrets(error.hint)), "bold")
+        _print_named("hint:", strip_control(with_addresses(hide_secrets(error.hint))), "bold")
 
 
 def _print_named(name: str, plain: str, style: str) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from torchscale.cli.output import note
 from torchscale.errors import OutputError, UsageError
+from torchscale.util.addresses import with_addresses
 from torchscale.util.extras import require
 from torchscale.util.files import atomic_write_bytes
 from torchscale.util.text import escape_json, strip_control
@@ -116,6 +117,8 @@ def write_rendered(rendered: bytes, name: str, directory: Path, output: str | No
         UsageError: a PDF is to go to the terminal.
         OutputError: it could not be written.
     """
+    if not name.endswith(".pdf"):
+        rendered = with_addresses(rendered.decode()).encode()
     if name.endswith(".json"):
         rendered = escape_json(rendered.decode()).encode()
     if output == "-":

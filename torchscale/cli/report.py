@@ -13,7 +13,7 @@ import typer
 from torchscale.cli.command import DefaultCommandGroup, words_of
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, print_json, result_console, status
-from torchscale.cli.parameters import argument, option
+from torchscale.cli.parameters import LOCAL, READS_FIGURES, argument, option
 from torchscale.cli.parsing import check_price, members
 from torchscale.cli.rendering import (
     chosen_formats,
@@ -24,6 +24,7 @@ from torchscale.cli.rendering import (
 )
 from torchscale.config.choices import ReportFormat
 from torchscale.errors import UsageError
+from torchscale.util.addresses import is_copy
 from torchscale.util.gc import gc_paused
 
 app = typer.Typer(
@@ -33,7 +34,10 @@ app = typer.Typer(
 SourceArgument = Annotated[
     Path | None,
     argument(
-        "SOURCE", "Run, by name or directory. Default: the newest in ./results", show_default=False
+        "SOURCE",
+        "Run, by name, directory or address. Default: the newest in ./results",
+        show_default=False,
+        **READS_FIGURES,
     ),
 ]
 CostOption = Annotated[
@@ -47,7 +51,8 @@ class _SourceOptions:
     """Which run."""
 
     source: Annotated[
-        Path | None, option("--source -s DIR", "The same as the argument SOURCE.")
+        Path | None,
+        option("--source -s DIR", "The same as the argument SOURCE.", **READS_FIGURES),
     ] = None
     latest: Annotated[
         bool, option("--latest", "The newest run in ./results: what no SOURCE takes.")
@@ -90,7 +95,9 @@ class _ReportOptions:
         str | None,
         option(
             "--output -o FILE",
-            "File, or - for standard output. Default: report.<format> in the run folder",
+            "File, or - for standard output. Default: report.<format> in the run folder; here for one "
+            "at an address",
+            **LOCAL,
         ),
     ] = None
     cost: CostOption = None
@@ -174,6 +181,8 @@ def serve(
 
     check_price(cost)
     directory = named.folder([run_folder] if run_folder is not None else [])
+    if directory is not None and is_copy(directory):
+        TERMINAL.note("note: what is at the address was fetched once; the page does not follow it")
     serve_report(
         directory,
         host=host,
@@ -215,6 +224,8 @@ def _write_reports(source: Path | None, options: _ReportOptions) -> None:
         print_json(report.render(ReportFormat.JSON).decode())
         chosen = [kind for kind in chosen if asked and kind is not ReportFormat.TERMINAL]
     written = []
+    # What is fetched is gone when the command ends.
+    place = Path() if is_copy(report.directory) else report.directory
     for kind in chosen:
         if kind is ReportFormat.TERMINAL:
             report.print_to(result_console())
@@ -222,6 +233,6 @@ def _write_reports(source: Path | None, options: _ReportOptions) -> None:
         with status(f"Writing {kind.value}"):
             rendered = report.render(kind, summary=summary)
         name = "summary.md" if summary else f"report.{kind.value}"
-        written.append(write_rendered(rendered, name, report.directory, output))
+        written.append(write_rendered(rendered, name, place, output))
     if options.open_after and written and written[0] is not None:
         open_in_browser(written[0].resolve().as_uri())

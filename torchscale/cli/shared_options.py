@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from torchscale.cli.addresses import fetched, refuse_addresses
 from torchscale.cli.command import Command, PlainGroup
 from torchscale.cli.help import help_of
 from torchscale.cli.output import raise_verbosity
@@ -68,17 +69,31 @@ def _with_groups(function: Callable[..., Any] | None) -> Callable[..., Any] | No
     @functools.wraps(wrapped)
     def command(*, verbose: bool = False, quiet: bool = False, **options: Any) -> Any:  # noqa: ANN401
         raise_verbosity(verbose=verbose, quiet=quiet)
+        refuse_addresses(options, spellings)
         for name, group in groups.items():
             options[name] = group(**{one.name: options.pop(one.name) for one in fields(group)})
-        return wrapped(**options)
+        with fetched():
+            return wrapped(**options)
 
     parameters = [
         option for parameter in signature.parameters.values() for option in _options_of(parameter)
     ]
     parameters += _fields_of(_Verbosity)
+    spellings = {one.name: _spelling(one.annotation) for one in parameters}
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
+
+
+def _spelling(annotation: object) -> str:
+    """The first name of an option: ``--output-dir``; empty for what is none."""
+    # typer has the first name as the default where there is an annotation.
+    names = [
+        name
+        for info in getattr(annotation, "__metadata__", ())
+        for name in (getattr(info, "default", None), *(getattr(info, "param_decls", None) or ()))
+    ]
+    return next((name for name in names if isinstance(name, str) and name[:1] == "-"), "")
 
 
 def _options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:

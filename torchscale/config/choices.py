@@ -238,11 +238,15 @@ class ExportTarget(str, Enum):
     PARQUET = "parquet"
     MLFLOW = "mlflow"
     WANDB = "wandb"
+    STORAGE = "storage"
 
     @property
     def is_store(self) -> bool:
         """Whether it takes a directory or a store of runs, and no single text."""
-        return self in (ExportTarget.PARQUET, ExportTarget.MLFLOW, ExportTarget.WANDB)
+        return self in _STORES
+
+
+_STORES = (ExportTarget.PARQUET, ExportTarget.MLFLOW, ExportTarget.WANDB, ExportTarget.STORAGE)
 
 
 class CompareFormat(str, Enum):

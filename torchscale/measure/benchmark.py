@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,26 +10,21 @@ from torchscale.analysis.summary.conditions import unlike_before
 from torchscale.analysis.summary.run import RunSummary
 from torchscale.config.choices import Rerun
 from torchscale.config.experiment import Experiment
-from torchscale.door import Slot
 from torchscale.errors import ExitCode
 from torchscale.launch.agents.forker import AgentForker
-from torchscale.launch.control import StopRequest
 from torchscale.launch.machine import Detection
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
+from torchscale.measure.exporting import sweep_exports
 from torchscale.measure.listener import listening
 from torchscale.measure.nodes import ClusterNode, leading
 from torchscale.measure.profiling import CellProfiler, cell_profiler
-from torchscale.measure.sweep import Sweep, SweepExports
+from torchscale.measure.sweep import Sweep
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.run.experiment_file import ExperimentFile
 from torchscale.schema.state import State
 from torchscale.store.locations import default_directory
 from torchscale.store.run_folder import RunFolder
 from torchscale.util.words import listed, plural
-
-_EXPORTS: Slot[Callable[[Experiment, Path, Observer, StopRequest], SweepExports]] = Slot(
-    "sweep exports"
-)
 
 
 @dataclass(frozen=True)
@@ -40,16 +35,19 @@ class BenchmarkOutcome:
         directory: The run folder.
         summary: Summary of everything in it.
         interrupted: Whether Ctrl-C or TERM ended the sweep before it was complete.
+        copy_failed: Whether the copy that was asked for is not complete.
     """
 
     directory: Path
     summary: RunSummary
     interrupted: bool
+    copy_failed: bool = False
 
     @property
     def exit_code(self) -> ExitCode:
-        """130 interrupted, 1 if any cell failed, else 0."""
-        return sweep_exit_code(self._states(), interrupted=self.interrupted)
+        """130 interrupted, 1 if any cell or the copy failed, else 0."""
+        code = sweep_exit_code(self._states(), interrupted=self.interrupted)
+        return code or ExitCode(int(self.copy_failed))
 
     @property
     def has_failed(self) -> bool:
@@ -112,7 +110,7 @@ def benchmark(
             observer.detail(f"run folder: {directory}")
             with listening(observer, plan.device, len(pending), repeats) as listener:
                 profiler = _profiler(planned, observer)
-                exports = _exports(experiment, directory, observer, stop)
+                exports = sweep_exports(experiment, directory, observer, stop)
                 summary = sweep.run(pending, listener, stop, profiler, exports)
             if (
                 profiler is not None
@@ -120,7 +118,8 @@ def benchmark(
                 and not any(cell.profile for cell in summary.cells)
             ):
                 observer.note(f"profiling: {_why_no_profile(experiment, sweep.recorded)}")
-            outcome = BenchmarkOutcome(directory, summary, stop.asked)
+            lost = exports is not None and exports.has_failed
+            outcome = BenchmarkOutcome(directory, summary, stop.asked, copy_failed=lost)
             if nodes is not None:
                 nodes.conclude(outcome.exit_code, stop.asked)
             return outcome
@@ -136,15 +135,6 @@ def _why_no_profile(experiment: Experiment, recorded: int) -> str:
             "records all"
         )
     return "no cell was recorded, since none that was measured matches profiling.trigger"
-
-
-def _exports(
-    experiment: Experiment, directory: Path, observer: Observer, stop: StopRequest
-) -> SweepExports | None:
-    """Writes what ``export`` asks for; ``None`` where it asks for nothing."""
-    if not experiment.export.places:
-        return None
-    return _EXPORTS["export"](experiment, directory, observer, stop)
 
 
 def _profiler(planned: PlannedRun, observer: Observer) -> CellProfiler | None:

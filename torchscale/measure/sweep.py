@@ -35,7 +35,13 @@ from torchscale.store.run_folder import RunFolder
 
 
 class SweepExports(Protocol):
-    """Writes a run for other programs while it is measured."""
+    """Writes a run for other programs while it is measured.
+
+    Attributes:
+        has_failed: Whether the copy of the run that was asked for is not complete.
+    """
+
+    has_failed: bool
 
     def cell_ended(self, summary: RunSummary) -> None:
         """The last launch of a cell has ended."""

@@ -23,6 +23,7 @@ from torchscale.results.reader import read_summary
 from torchscale.schema.state import State
 from torchscale.store.locations import RESULTS
 from torchscale.store.lock import is_locked
+from torchscale.util.addresses import with_addresses
 from torchscale.util.files import similar_path
 from torchscale.util.words import plural
 
@@ -58,7 +59,7 @@ class RunEntry:
         ``./results``, and its path elsewhere."""
         if self.directory.parent == RESULTS:
             return self.id
-        return str(self.directory)
+        return with_addresses(str(self.directory))
 
 
 def list_runs(directory: Path | None = None, observer: Observer = SILENT) -> list[RunEntry]:

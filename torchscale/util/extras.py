@@ -19,6 +19,9 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
         "markupsafe": "report",  # comes with jinja2
         "weasyprint": "report",
         "ray": "ray",
+        "fsspec": "storage",
+        "s3fs": "storage",
+        "gcsfs": "storage",
     }
 )
 """Name that is imported → the extra in pyproject.toml that installs it."""
@@ -34,20 +37,43 @@ def require(library: str, purpose: str) -> None:
     Raises:
         UsageError: it is not installed; the hint is the command that installs it.
     """
-    if not _is_installed(library):
+    if not is_installed(library):
         raise _missing(library, purpose)
+
+
+def require_storage(scheme: str, library: str) -> None:
+    """Check that what opens an address of this scheme is installed.
+
+    Args:
+        scheme: ``s3``.
+        library: What fsspec needs for it, of an extra or not; empty for nothing.
+
+    Raises:
+        UsageError: it is not; the hint is the command that installs it.
+    """
+    purpose = f"{scheme}://"
+    require("fsspec", purpose)
+    if library in EXTRA_OF:
+        require(library, purpose)
+    elif library and not is_installed(library):
+        from torchscale.util.installation import library_command  # noqa: PLC0415 - a library is rarely missing
+
+        raise UsageError(
+            f"{purpose} needs {library}, which is not installed", hint=library_command(library)
+        )
 
 
 def missing_extra(error: ModuleNotFoundError) -> UsageError | None:
     """An error that names the missing extra, for an import that failed; ``None`` where the module
     is of no extra, or is installed."""
     library = (error.name or "").partition(".")[0]
-    if library not in EXTRA_OF or _is_installed(library):
+    if library not in EXTRA_OF or is_installed(library):
         return None
     return _missing(library, "this command")
 
 
-def _is_installed(library: str) -> bool:
+def is_installed(library: str) -> bool:
+    """Whether a library can be imported; it is not imported."""
     try:
         return find_spec(library) is not None
     except (

@@ -41,8 +41,15 @@ class ExportSettings(ConfigSection):
     wandb: str | None = Field(
         None, description="Directory for W&B runs; auto: $WANDB_DIR, else here. Always offline."
     )
+    storage: str | None = Field(
+        None,
+        description="Address that the run folder is copied to, under its own name: "
+        "s3://bucket/runs; also --copy-to. A copy that fails is exit code 1 in the end.",
+    )
     timeout_seconds: PositiveSeconds = Field(
-        60.0, description="An export to parquet, mlflow or wandb that takes longer is ended."
+        60.0,
+        description="An export to parquet, mlflow or wandb that takes longer is ended, and so is a "
+        "copy to storage before the end of the sweep.",
     )
 
     @property
@@ -55,6 +62,13 @@ class ExportSettings(ConfigSection):
     def _named(cls, value: object) -> object:
         if isinstance(value, str) and not value.strip():
             raise ValueError("expected a path or an address; leave the key out for none")
+        return value
+
+    @field_validator("storage", mode="after")
+    @classmethod
+    def _an_address(cls, value: str | None) -> str | None:
+        if value is not None and "://" not in value:
+            raise ValueError("expected an address such as s3://bucket/runs")
         return value
 
     @field_validator(

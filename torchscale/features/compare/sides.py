@@ -10,6 +10,7 @@ from pathlib import Path
 from torchscale.errors import UsageError
 from torchscale.features.compare.inputs import Side
 from torchscale.schema.run.result_set import ResultSet
+from torchscale.util.addresses import with_addresses
 
 
 def is_comparable(reference: Side, side: Side) -> bool:
@@ -28,7 +29,7 @@ def reference_place(sides: Sequence[Side], name: str | None) -> int:
     given by itself or that others of its directory can be compared with."""
     if name is not None:
         for place, side in enumerate(sides):
-            if name in (side.results.name, side.source):
+            if name in (side.results.name, side.source, with_addresses(side.source)):
                 return place
         raise UsageError(
             f"--reference {name}: no such side; expected one of "
@@ -80,7 +81,7 @@ def with_distinct_names(sides: Sequence[Side]) -> Sequence[Side]:
     for side in sides:
         name = side.results.name
         if len(runs[name]) > 1:
-            name = side.source
+            name = with_addresses(side.source)
         numbered = (f"{name} ({number})" for number in count(2))
         names.append(next(one for one in chain([name], numbered) if one not in names))
     return [

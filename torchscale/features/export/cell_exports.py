@@ -17,11 +17,13 @@ from torchscale.config.choices import ExportTarget
 from torchscale.config.experiment import Experiment
 from torchscale.config.sections.export import AUTO
 from torchscale.errors import TorchscaleError, UsageError
+from torchscale.features.export.copies import copy_results
 from torchscale.features.export.export import text_exporter
 from torchscale.launch.control import StopRequest
 from torchscale.observer import Observer
 from torchscale.report.figures.figure import ExportedRun
 from torchscale.report.figures.run import exported_run
+from torchscale.util.addresses import storage_address
 from torchscale.util.files import atomic_write_text, read_bounded
 from torchscale.util.interpreter import module_command
 from torchscale.util.processes.bounded import run_bounded
@@ -37,7 +39,11 @@ _BEGIN, _END = "<!-- torchscale {} -->\n", "<!-- end of torchscale {} -->\n"
 
 
 class CellExports:
-    """Writes the exports of one sweep. A failure is a warning, the same one given once."""
+    """Writes the exports of one sweep. A failure is a warning, the same one given once.
+
+    Attributes:
+        has_failed: Whether results are not copied that ``export.storage`` asks for.
+    """
 
     def __init__(
         self, experiment: Experiment, directory: Path, observer: Observer, stop: StopRequest
@@ -47,6 +53,9 @@ class CellExports:
             ExportTarget(key.replace("_", "-")): str(experiment.hidden.get(place, place))
             for key, place in experiment.export.places.items()
         }
+        if experiment.export.storage is not None:
+            storage_address(self._places[ExportTarget.STORAGE])  # refused before the first launch
+        self.has_failed = False
         self._limit_seconds = experiment.export.timeout_seconds
         self._due: dict[ExportTarget, float] = {}
         self._warned: set[str] = set()
@@ -65,7 +74,8 @@ class CellExports:
         """Export the sweep (writes). After an interrupt only what takes a moment; the rest is
         named."""
         files = [target for target in self._places if not target.is_store]
-        stores = [target for target in self._places if target.is_store]
+        copies = [target for target in self._places if target is ExportTarget.STORAGE]
+        stores = [target for target in self._places if target.is_store and target not in copies]
         self._export(summary, files, final=not self._stop.asked)
         for target in stores:
             if not self._stop.asked:
@@ -73,6 +83,14 @@ class CellExports:
             if self._stop.asked:  # before, or while it ran
                 command = f"torchscale export --to {target.value} {self._directory}"
                 self._warn(target, f"left out after the interrupt; {command}")
+        for target in copies:
+            asked = self._stop.count  # a copy is made after an interrupt too; the next one ends it
+            self.has_failed |= not copy_results(
+                self._directory,
+                self._places[target],
+                self._observer,
+                lambda: self._stop.count > asked,  # noqa: B023 - called before it returns
+            )
 
     def _export(self, summary: RunSummary, targets: list[ExportTarget], *, final: bool) -> None:
         run: ExportedRun | None = None

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from torchscale.config.choices import ExportTarget, ReportFormat
 from torchscale.errors import UsageError
+from torchscale.features.export.copies import copy_to_storage
 from torchscale.features.export.formats.store import RunToStore, Stored, StoreExporter
 from torchscale.observer import SILENT, Observer
 from torchscale.read.folders import chosen_run
@@ -74,6 +75,8 @@ def export_to_store(
         StoreError: the run cannot be read.
         OutputError: the store cannot be written.
     """
+    if target is ExportTarget.STORAGE:
+        return copy_to_storage(source, place, observer)
     directory = chosen_run(source, observer)
     if directory.is_file():
         raise UsageError(f"--to {target.value} takes a run folder, not the file {directory}")

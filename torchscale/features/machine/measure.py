@@ -27,6 +27,7 @@ from torchscale.measure.context import (
     sweep_exit_code,
     timestamped,
 )
+from torchscale.measure.exporting import sweep_exports
 from torchscale.measure.listener import listening
 from torchscale.measure.nodes import ClusterNode, leading
 from torchscale.measure.sweep import Sweep
@@ -48,17 +49,20 @@ class MachineOutcome(Generic[S]):
         cells: Summaries of the cells measured now.
         interrupted: Whether Ctrl-C or TERM ended it early.
         run: The folder's experiment with these cells alone.
+        copy_failed: Whether the copy that was asked for is not complete.
     """
 
     directory: Path
     cells: tuple[S, ...]
     interrupted: bool
     run: RunSummary
+    copy_failed: bool = False
 
     @property
     def exit_code(self) -> ExitCode:
-        """130 interrupted, 1 if any cell failed, else 0."""
-        return sweep_exit_code((cell.state for cell in self.cells), interrupted=self.interrupted)
+        """130 interrupted, 1 if any cell or the copy failed, else 0."""
+        code = sweep_exit_code((cell.state for cell in self.cells), interrupted=self.interrupted)
+        return code or ExitCode(int(self.copy_failed))
 
 
 class CollectivesOutcome(MachineOutcome[CollectivesSummary]):
@@ -189,13 +193,14 @@ def _measure(
     directory: Path,
     observer: Observer,
     of_kind: Callable[[RunSummary], Iterable[S]],
-    make: Callable[[Path, tuple[S, ...], bool, RunSummary], Outcome],
+    make: Callable[[Path, tuple[S, ...], bool, RunSummary, bool], Outcome],
     *,
     node: ClusterNode | None = None,
 ) -> Outcome:
     """Measure the plan's cells anew into a folder, which keeps its other cells; earlier launches of
     the same cells are set aside. ``make`` makes the outcome of the folder, its cells ``of_kind``
-    that the plan has, whether it was interrupted, and the summary of these cells alone."""
+    that the plan has, whether it was interrupted, the summary of these cells alone, and whether
+    their copy failed."""
     detection = None if node is None else node.detection
     planned = plan_machine(experiment, observer, directory, detection)
     plan = planned.plan
@@ -213,10 +218,12 @@ def _measure(
             with listening(
                 observer, plan.device, len(pending), experiment.benchmark.repeats
             ) as listener:
-                summary = sweep.run(pending, listener, stop)
+                exports = sweep_exports(experiment, directory, observer, stop)
+                summary = sweep.run(pending, listener, stop, exports=exports)
             cells = _planned(of_kind(summary), plan)
             shown = replace(summary, in_plan_order=cells)
-            outcome = make(directory, cells, stop.asked, shown)
+            lost = exports is not None and exports.has_failed
+            outcome = make(directory, cells, stop.asked, shown, lost)
             if nodes is not None:
                 nodes.conclude(outcome.exit_code, stop.asked)
             return outcome

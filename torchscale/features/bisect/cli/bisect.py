@@ -19,7 +19,7 @@ from torchscale.cli.command import (
 )
 from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, print_json, result_console
-from torchscale.cli.parameters import option
+from torchscale.cli.parameters import READS, option
 from torchscale.cli.parsing import parse_seconds, share
 from torchscale.errors import UsageError
 from torchscale.features.bisect.cli.options import MetricOptions
@@ -29,8 +29,15 @@ if TYPE_CHECKING:
     from torchscale.features.bisect.outcome import BisectOutcome, BisectRequest
     from torchscale.features.bisect.question import Question
 
+
+class _TwoStates(WithProgram):
+    """A group whose words are requirements, which may be addresses themselves."""
+
+    reads_words = False
+
+
 app = typer.Typer(
-    cls=WithProgram,
+    cls=_TwoStates,
     invoke_without_command=True,
     subcommand_metavar="[GOOD BAD] -- COMMAND",
 )
@@ -45,7 +52,7 @@ class _EnvironmentOptions:
         option("--with REQUIREMENTS", "A list or file that every environment has too."),
     ] = None
     wheels: Annotated[
-        list[Path] | None, option("--wheels DIR", "Install from this directory of wheels.")
+        list[Path] | None, option("--wheels DIR", "Install from this directory of wheels.", **READS)
     ] = None
     index: Annotated[
         str | None,

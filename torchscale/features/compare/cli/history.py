@@ -9,11 +9,12 @@ import typer
 
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, print_json, result_console, status, tell
-from torchscale.cli.parameters import argument, option
+from torchscale.cli.parameters import LOCAL, READS, READS_FIGURES, argument, option
 from torchscale.cli.parsing import listed, members, share
 from torchscale.cli.rendering import refuse_two_documents, write_rendered
 from torchscale.config.choices import Accept, Metric
 from torchscale.errors import UsageError
+from torchscale.util.addresses import is_copy
 
 
 def history(
@@ -23,6 +24,7 @@ def history(
             "[DIR ...]",
             "Run folders, or directories that hold some at any depth. Default: results, or "
             "what --db holds.",
+            **READS_FIGURES,
         ),
     ] = None,
     db: Annotated[
@@ -31,6 +33,7 @@ def history(
             "--db FILE",
             "History to keep: one SQLite file, created if need be. Runs in DIR are added to "
             "it; without DIR it is only read. Default: nothing is kept.",
+            **READS,
         ),
     ] = None,
     metrics: Annotated[
@@ -52,7 +55,9 @@ def history(
         bool,
         option("--fail-on-regression", "Exit code 1 if the newest level of a series is worse."),
     ] = False,
-    html: Annotated[str | None, option("--html FILE", "Write a page with all trends.")] = None,
+    html: Annotated[
+        str | None, option("--html FILE", "Write a page with all trends.", **LOCAL)
+    ] = None,
     as_json: Annotated[bool, option("--json", "Print JSON.")] = False,
 ) -> None:
     """Follow results over many runs: the newest figure of each cell, where its level changed, since
@@ -75,6 +80,10 @@ def history(
     from torchscale.features.compare.history.tables import print_history  # noqa: PLC0415 - `--help` does not need it
 
     refuse_two_documents("--html", html, as_json=as_json)
+    if db is not None and directories and is_copy(db):
+        raise UsageError(
+            f"--db {db}: runs are added to a local file", hint="leave DIR out to read this one"
+        )
     rules = run.HistoryRules(
         tuple(members("--metric", metrics, Metric)),
         share("--threshold", threshold),

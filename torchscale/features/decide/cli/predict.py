@@ -9,7 +9,7 @@ import typer
 
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, print_json, result_console, status, tell
-from torchscale.cli.parameters import argument, option
+from torchscale.cli.parameters import LOCAL, READS, READS_FIGURES, argument, option
 from torchscale.cli.parsing import integers
 from torchscale.cli.rendering import chosen_formats, refuse_two_documents, write_rendered
 from torchscale.config.choices import ReportFormat
@@ -23,12 +23,16 @@ def predict(
     run_folder: Annotated[
         Path | None,
         argument(
-            "RUN", "Run, by name or directory. Default: the newest in ./results", show_default=False
+            "RUN",
+            "Run, by name, directory or address. Default: the newest in ./results",
+            show_default=False,
+            **READS_FIGURES,
         ),
     ] = None,
     gpus: Annotated[Several, option("--gpus -n N,…", "Counts of GPUs to predict.")] = None,
     source: Annotated[
-        Path | None, option("--source -s DIR", "The same as the argument RUN.")
+        Path | None,
+        option("--source -s DIR", "The same as the argument RUN.", **READS_FIGURES),
     ] = None,
     table: Annotated[
         Path | None,
@@ -36,6 +40,7 @@ def predict(
             "--table FILE",
             "CSV with columns gpus, throughput; optional nodes, launch, samples or tokens, "
             "series, unit, link.",
+            **READS,
         ),
     ] = None,
     gpus_per_node: Annotated[
@@ -52,7 +57,9 @@ def predict(
     as_json: Annotated[bool, option("--json", "Print JSON.")] = False,
     output: Annotated[
         str | None,
-        option("--output -o FILE", "Write a report with a chart: .html, .pdf, .md or .json."),
+        option(
+            "--output -o FILE", "Write a report with a chart: .html, .pdf, .md or .json.", **LOCAL
+        ),
     ] = None,
 ) -> None:
     """Predict throughput, efficiency, time and cost at counts of GPUs that were not measured, with

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 from torchscale.cli.output import TERMINAL
-from torchscale.cli.parameters import argument, option
+from torchscale.cli.parameters import READS, argument, option
 from torchscale.cli.rendering import write_rendered
 from torchscale.config.choices import ExportTarget
 from torchscale.errors import UsageError
+from torchscale.util.addresses import refuse_address
 
 _NAMES = [target.value for target in ExportTarget]
 
@@ -19,22 +20,24 @@ def export(
         Path | None,
         argument(
             "SOURCE",
-            "Run, by name or directory, or a file of `torchscale validate --json`. Default: "
-            "the newest in ./results",
+            "Run, by name, directory or address, or a file of `torchscale validate --json`. "
+            "Default: the newest in ./results",
             show_default=False,
+            **READS,
         ),
     ] = None,
     target: Annotated[ExportTarget | None, option("--to NAME", f"{', '.join(_NAMES)}.")] = None,
     source_option: Annotated[
-        Path | None, option("--source -s DIR", "The same as the argument SOURCE.")
+        Path | None, option("--source -s DIR", "The same as the argument SOURCE.", **READS)
     ] = None,
     output: Annotated[
         str | None,
         option(
             "--output -o FILE",
             "File, replaced as a whole; default: standard output. Of parquet and wandb the "
-            "directory; of mlflow the tracking URI, such as sqlite:///mlflow.db. Default: "
-            "$WANDB_DIR or here; $MLFLOW_TRACKING_URI.",
+            "directory; of mlflow the tracking URI, such as sqlite:///mlflow.db; of storage an "
+            "address, such as s3://bucket/runs. Default: $WANDB_DIR or here; "
+            "$MLFLOW_TRACKING_URI.",
             show_default=False,
         ),
     ] = None,
@@ -66,6 +69,8 @@ def export(
 
     [cyan]torchscale export --to parquet results/nightly -o tables[/cyan]
 
+    [cyan]torchscale export --to storage results/nightly -o s3://bucket/runs[/cyan]
+
     [cyan]torchscale export --to grafana-dashboard -o dashboard.json[/cyan]
 
     [cyan]torchscale validate --json > node.json; torchscale export --to junit node.json -o
@@ -79,6 +84,8 @@ def export(
         raise UsageError(
             f"one run at a time, not {source} and {source_option}", hint="leave one of them out"
         )
+    if output is not None and target not in (ExportTarget.MLFLOW, ExportTarget.STORAGE):
+        refuse_address("--output", output)
     directory = source if source is not None else source_option
     if target.is_store:
         if output == "-":

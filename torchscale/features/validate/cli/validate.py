@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchscale.cli.command import given_options
+from torchscale.cli.copying import CopyOption, with_copy
 from torchscale.cli.options import NodeArguments, Several
 from torchscale.cli.output import TERMINAL, note
-from torchscale.cli.parameters import option
+from torchscale.cli.parameters import READS, option
 from torchscale.cli.parsing import members, parse_seconds
 from torchscale.config.choices import Requirement
 from torchscale.errors import UsageError
@@ -21,6 +22,7 @@ from torchscale.util.optional import optional
 
 if TYPE_CHECKING:
     from torchscale.features.validate.run.acceptance import AcceptanceOptions
+    from torchscale.schema.node.validation import Validation
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class _RoundOptions:
             "--baseline FILE",
             "An earlier acceptance to hold the figures against: its folder, acceptance.json, "
             "--json output or bundle.",
+            **READS,
         ),
     ] = None
 
@@ -57,8 +60,11 @@ class _RoundOptions:
             "--policy FILE",
             "YAML that says what keep asks for: looked_at, burn_in_minutes, rounds, compared, "
             "baseline_loss_percent, flap_percent, return_percent.",
+            **READS,
         ),
     ] = None
+
+    copy_to: CopyOption = None
 
     def checked(self) -> AcceptanceOptions | None:
         """What ``--acceptance`` asks for; ``None`` without it.
@@ -67,9 +73,9 @@ class _RoundOptions:
             UsageError: other options of it were given without it.
         """
         if not self.acceptance:
-            if (self.budget, self.baseline, self.policy) != (None, None, None):
+            if any((self.budget, self.baseline, self.policy, self.copy_to)):
                 raise UsageError(
-                    "--budget, --baseline and --policy are of an acceptance",
+                    "--budget, --baseline, --policy and --copy-to are of an acceptance",
                     hint="add --acceptance",
                 )
             return None
@@ -101,6 +107,7 @@ class _BundleOptions:
             "--verify FILE",
             "Check a bundle of any node instead of this node: whether it was changed, who "
             "signed it, whether its verdict follows from its facts.",
+            **READS,
         ),
     ] = None
 
@@ -235,7 +242,8 @@ def validate(
                 raise typer.Exit(fleet.follow_fleet(together, options, observer=TERMINAL))
             checked = fleet.validate_fleet(together, options, observer=TERMINAL)
             show_fleet(checked, fix_hints=fix_hints, as_json=as_json, brief=brief)
-            raise typer.Exit(checked.exit_code)
+            own = checked.validation.nodes[0].validation
+            raise typer.Exit(_with_copy(checked.exit_code, output_dir, own, rounds.copy_to))
     if pairwise:
         raise UsageError(
             "--pairwise measures pairs of nodes", hint="add --nnodes N, or leave it out"
@@ -262,4 +270,12 @@ def validate(
 
         write_bundle(outcome.validation, bundle, sign, TERMINAL)
         note(f"Wrote {bundle}. Check it anywhere: torchscale validate --verify {bundle}")
-    raise typer.Exit(outcome.exit_code)
+    code = _with_copy(outcome.exit_code, output_dir, outcome.validation, rounds.copy_to)
+    raise typer.Exit(code)
+
+
+def _with_copy(code: int, output_dir: Path, own: Validation | None, place: str | None) -> int:
+    """The exit code when the folder of this node's acceptance is copied too."""
+    if own is None or own.acceptance is None or not own.acceptance.folder:
+        return code
+    return with_copy(code, output_dir / own.acceptance.folder, place)

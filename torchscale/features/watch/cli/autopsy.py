@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from torchscale.cli.output import TERMINAL, print_json, result_console
-from torchscale.cli.parameters import argument, option
+from torchscale.cli.parameters import READS, argument, option
 from torchscale.errors import UsageError
 
 
@@ -19,6 +19,7 @@ def autopsy(
         option(
             "--log-dir DIR",
             "Directory with flight recorder files, with logs of the ranks, or of a launch.",
+            **READS,
         ),
     ] = None,
     as_json: Annotated[bool, option("--json", "Print the verdict as JSON.")] = False,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchscale.cli.command import COMMAND_KEY, WithProgram, words_of
+from torchscale.cli.copying import CopyOption, copy_results
 from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, is_quiet, message_console, print_json
 from torchscale.cli.parameters import option
@@ -103,6 +104,7 @@ def watch(
             "--output-dir. Default: TORCHSCALE_WATCH_ROLE, else none.",
         ),
     ] = None,
+    copy_to: CopyOption = None,
     follow: Annotated[int | None, typer.Option("--follow", hidden=True)] = None,
     follow_name: Annotated[str | None, typer.Option("--follow-name", hidden=True)] = None,
     as_json: JsonOption = False,
@@ -200,6 +202,7 @@ def watch(
                     if problem:
                         TERMINAL.note(f"note: no run for `torchscale report`: {problem}")
                     _say_why(fails, watched.report)
+                    has_failed |= not copy_results(watched.directory, copy_to)
         except Exception as error:  # noqa: BLE001 - the exit code is the program's, whatever fails here
             _note(f"no summary: {getattr(error, 'message', repr(error))}")
     raise ProgramExit(program.exit_code or int(has_failed))

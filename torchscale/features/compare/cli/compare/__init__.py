@@ -12,7 +12,7 @@ import typer
 from torchscale.cli.command import words_after_dashes
 from torchscale.cli.options import Several
 from torchscale.cli.output import TERMINAL, tell
-from torchscale.cli.parameters import argument, option
+from torchscale.cli.parameters import LOCAL, READS, READS_TEXT, argument, option
 from torchscale.cli.parsing import members, share
 from torchscale.cli.rendering import chosen_formats, refuse_two_documents
 from torchscale.config.choices import Accept, CompareFormat, FailOn, Metric
@@ -93,6 +93,7 @@ class _ReferenceOptions:
             "Take the reference from earlier runs: last (the newest before A), main (the "
             "newest whose git branch is main or master), median-of-N (over the last N). A FILE or "
             "DIR with results of other machines: where this one lies among them.",
+            **READS_TEXT,
         ),
     ] = None
     history: Annotated[
@@ -102,6 +103,7 @@ class _ReferenceOptions:
             "Where --against looks, and runs by name that are not here: a file of `torchscale "
             "history --db`, or a directory with run folders. Default of --against: the "
             "directory that holds A.",
+            **READS,
         ),
     ] = None
 
@@ -115,6 +117,7 @@ def compare(
             "Runs by name or directory, a directory that holds several, record.json files, or "
             "baselines by file or name; with --why also two folders of recordings. A is the "
             "reference; of a directory of runs the oldest.",
+            **READS_TEXT,
         ),
     ],
     why: Annotated[
@@ -159,6 +162,7 @@ def compare(
             "--output -o FILE",
             "File, or - for standard output. Default: comparison.<format> here; standard "
             "output for md or json alone",
+            **LOCAL,
         ),
     ] = None,
     as_json: Annotated[bool, option("--json", "Print the comparison as JSON.")] = False,

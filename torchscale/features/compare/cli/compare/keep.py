@@ -21,6 +21,7 @@ from torchscale.door import Slot
 from torchscale.errors import ExitCode, UsageError
 from torchscale.features.compare.cli.compare.values import parse_rate
 from torchscale.observer import Observer
+from torchscale.util.addresses import is_copy
 from torchscale.util.words import listed, plural
 
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ def save(
     Raises:
         UsageError: options of a comparison are given too.
     """
+    if is_copy(keep.baselines):
+        raise UsageError(
+            f"--baselines {keep.baselines}: --save writes to a local directory",
+            hint="save it locally, and copy it with the tools of the store",
+        )
     if keep.calibrate is not None:
         _refuse_others(context, name, {*_OF_SAVE, *_OF_CALIBRATION, "metrics"})
         return _calibrate(context, name, sources, keep, metrics, as_json=as_json)
@@ -170,6 +176,12 @@ def _calibrate(
     if keep.calibrate == _READ:
         done = run.calibrate_runs(name, sources, rules, TERMINAL)
     else:
+        if any(is_copy(Path(source)) for source in sources):
+            raise UsageError(
+                f"--calibrate {keep.calibrate} measures a local run again, and {sources[0]} is at "
+                "an address",
+                hint="copy the run here first",
+            )
         done = run.measure_and_calibrate(
             name, sources, _count(keep.calibrate or ""), rules, _TERMINALS["cli"]
         )

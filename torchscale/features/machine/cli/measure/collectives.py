@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from torchscale.cli.command import as_typed
+from torchscale.cli.copying import CopyOption
 from torchscale.cli.options import (
     JsonOption,
     NodeArguments,
@@ -70,6 +71,7 @@ def collectives(
     *,
     nodes: NodeArguments,
     output_dir: OutputOption = None,
+    copy_to: CopyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure collectives: time, algorithm and bus bandwidth over sizes, every element of every
@@ -123,6 +125,7 @@ def collectives(
             "--proto": ("collectives.protocols", listed(protocols)),
             "--link": ("hardware.link", link),
             "--nnodes": ("launch.nodes", nodes.nodes),
+            "--copy-to": ("export.storage", copy_to),
             **WorkloadOptions(gpus=gpus, device=device).values(context),
         },
     )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from torchscale.cli.copying import CopyOption
 from torchscale.cli.options import JsonOption, OutputOption, Several, config_values, known_options
 from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.parameters import option
@@ -39,6 +40,7 @@ def hardware(
     gpus: CountOption = None,
     device: DeviceOption = None,
     output_dir: OutputOption = None,
+    copy_to: CopyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure peak rates: matmul per dtype, memory and copy bandwidth between host and devices,
@@ -71,6 +73,7 @@ def hardware(
             "--size": ("hardware.matmul_sizes", integers("--size", sizes)),
             "--seconds": ("hardware.seconds", seconds),
             "--disk": ("hardware.disk_path", optional(str, disk)),
+            "--copy-to": ("export.storage", copy_to),
             **WorkloadOptions(gpus=gpus, device=device).values(context),
         },
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchscale.cli.copying import CopyOption, with_copy
 from torchscale.cli.options import JsonOption, OutputOption, config_values, known_options
 from torchscale.cli.output import TERMINAL, print_json, result_console
 from torchscale.cli.parameters import option
@@ -51,6 +52,7 @@ def memory(
     gpus: CountOption = None,
     device: DeviceOption = None,
     output_dir: OutputOption = None,
+    copy_to: CopyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure what a step takes: parameters, gradients, optimizer states, activations, and the
@@ -92,6 +94,7 @@ def memory(
         {
             **workload.values(context),
             "--limit": ("memory.limit", limit),
+            "--copy-to": ("export.storage", copy_to),
         },
     )
     if not models:
@@ -100,7 +103,7 @@ def memory(
         "measure memory", values, context.args, known_options=known_options(context)
     )
     if find_max_batch:
-        _find_max_batch(experiment, output_dir, largest, as_json=as_json)
+        _find_max_batch(experiment, output_dir, largest, copy_to, as_json=as_json)
     _measure(experiment, output_dir, as_json=as_json)
 
 
@@ -119,7 +122,12 @@ def _measure(experiment: Experiment, output_dir: Path | None, *, as_json: bool) 
 
 
 def _find_max_batch(
-    experiment: Experiment, output_dir: Path | None, largest: int, *, as_json: bool
+    experiment: Experiment,
+    output_dir: Path | None,
+    largest: int,
+    copy_to: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     from torchscale.features.machine import max_batch  # noqa: PLC0415 - `--help` does not need it
     from torchscale.features.machine.max_batch_table import print_max_batch, trial_line  # noqa: PLC0415
@@ -139,4 +147,4 @@ def _find_max_batch(
             outcome.batch_size, outcome.model, console, problem=outcome.problem, largest=largest
         )
         TERMINAL.results(outcome.directory)
-    raise typer.Exit(outcome.exit_code)
+    raise typer.Exit(with_copy(outcome.exit_code, outcome.directory, copy_to))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from torchscale.cli.options import JsonOption
 from torchscale.cli.output import TERMINAL, print_json, result_console
-from torchscale.cli.parameters import argument, option
+from torchscale.cli.parameters import READS, argument, option
 from torchscale.config.choices import WindowChoice
 from torchscale.errors import UsageError
 from torchscale.features.trace.reader_engine import ReaderEngine
@@ -46,6 +46,7 @@ def analyze(
         argument(
             "PATH…",
             ".nsys-rep, .sqlite, .json, .json.gz, .tar.gz, directories of them, or runs by name.",
+            **READS,
         ),
     ],
     *,

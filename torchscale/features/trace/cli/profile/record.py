@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchscale.cli.command import COMMAND_KEY, overrides_of, words_of
+from torchscale.cli.copying import CopyOption, with_copy
 from torchscale.cli.options import JsonOption, config_values, known_options
 from torchscale.cli.output import TERMINAL, is_quiet, print_error, print_json, result_console
 from torchscale.cli.parameters import option
@@ -20,6 +21,7 @@ from torchscale.cli.parsing import parse_delay, parse_seconds
 from torchscale.cli.workload import WorkloadOptions
 from torchscale.config.choices import ProfileTarget, ToolChoice
 from torchscale.errors import UsageError
+from torchscale.util.addresses import is_copy
 
 if TYPE_CHECKING:
     from torchscale.config.experiment import Experiment
@@ -69,6 +71,7 @@ def profile(
             "Own program: leave it alone after the recording; this command ends with it.",
         ),
     ] = False,
+    copy_to: CopyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Record some training steps and report what limits them: which ranks wait for which, where,
@@ -115,7 +118,7 @@ def profile(
         outcome = _profile_program(command, recording, delay, keep_running, as_json=as_json)
     if outcome.problem is not None and not outcome.is_interrupted:
         print_error(outcome.problem)
-    raise typer.Exit(outcome.exit_code)
+    raise typer.Exit(with_copy(outcome.exit_code, outcome.run_folder, copy_to))
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,11 @@ def _place(
     from torchscale.read.folders import run_by_name  # noqa: PLC0415 - `--help` does not need it
 
     argument = run_by_name(Path(words[0]))
+    if is_copy(argument):
+        raise UsageError(
+            f"{argument}: a config or a run folder to record into is local",
+            hint=f"torchscale profile analyze {argument}",
+        )
     if len(words) > 1 or (config is not None and not argument.is_dir()):
         raise UsageError(
             f"unexpected argument {words[-1]!r}",

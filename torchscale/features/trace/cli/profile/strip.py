@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 from torchscale.cli.output import TERMINAL, print_json
-from torchscale.cli.parameters import argument, option
+from torchscale.cli.parameters import READS, argument, option
 
 
 def strip(
-    source: Annotated[Path, argument("FILE.sqlite", "An export of nsys.")],
+    source: Annotated[Path, argument("FILE.sqlite", "An export of nsys.", **READS)],
     output: Annotated[Path, option("--output -o", "The copy to write.")],
     as_json: Annotated[
         bool, option("--json", "Print what was left out, by table, as JSON.")

@@ -286,7 +286,8 @@ def test_checks_and_collectives_of_four_nodes(name: str, program: Program) -> No
             "--launch.threads_per_rank=1",
         )
         assert done == 0, engine.output
-        assert json.loads(engine.json_path.read_text())["machine"]
+        (cell,) = json.loads(engine.json_path.read_text())
+        assert (cell["cell"]["world_size"], cell["state"]) == (4, "ok")
 
 
 @pytest.mark.campaign

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import threading
 from collections.abc import Mapping, Sequence
@@ -96,7 +97,7 @@ class RayActors:
         actors = [self._start_actor(place) for place in range(wanted)]
         here = ray.util.get_node_ip_address()
         found = [self._describe(actor) for actor in actors]
-        order = sorted(range(wanted), key=lambda place: (found[place].address != here, place))
+        order = sorted(range(wanted), key=lambda place: _place_key(found[place], here))
         self._places = order
         self.nodes: Sequence[EngineNode] = [found[place] for place in order]
         return [actors[place] for place in order]
@@ -195,6 +196,12 @@ class RayActors:
         for line in self._lines.values():
             line.close()
         self._stack.close()
+
+
+def _place_key(node: EngineNode, here: str) -> tuple[object, ...]:
+    """This machine first, then by the numbers in the names: ``n2`` before ``n10``."""
+    parts = re.split(r"(\d+)", node.name)
+    return (node.address != here, [int(part) if part.isdigit() else part for part in parts])
 
 
 def _bundle(nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:

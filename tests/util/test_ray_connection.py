@@ -54,7 +54,7 @@ def _cluster(**variables: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
 
 
 def test_an_installation_without_ray_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "_is_installed", lambda _: False)
+    monkeypatch.setattr(extras, "is_installed", lambda _: False)
     with pytest.raises(UsageError, match="needs ray") as raised, connected(None):
         pass
     assert raised.value.hint is not None

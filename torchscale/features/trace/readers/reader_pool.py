@@ -74,6 +74,7 @@ class Readers(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class LocalReaders:
     """Processes of this machine, where one alone would take much longer."""
 

@@ -167,14 +167,16 @@ class EngineNetwork(MemberNetwork):
         try:
             await reader.readuntil(MARK)
             message = await self._next_message(channel)
-            if not isinstance(message, Hello):
-                raise ChannelError("it did not say hello")
-        except BaseException as error:
+            if isinstance(message, Hello):
+                return channel, message
+        except asyncio.LimitOverrunError as error:
+            channel.abort()
+            raise ChannelError("it is no agent of torchscale") from error
+        except BaseException:
             channel.abort()  # else the next connection may get the number of a socket in use
-            if isinstance(error, asyncio.LimitOverrunError):
-                raise ChannelError("it is no agent of torchscale") from error
             raise
-        return channel, message
+        channel.abort()
+        raise ChannelError("it did not say hello")
 
     async def _send_setup(self, channel: Channel, rank: int) -> None:
         nodes = self._engine.nodes

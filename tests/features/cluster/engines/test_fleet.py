@@ -19,6 +19,7 @@ from tests.features.cluster.nodes.test_preflight import description
 from torchscale.errors import MachineError
 from torchscale.features.cluster.engines.agent_follower import MARK
 from torchscale.features.cluster.engines.fleet import EngineFleet
+from torchscale.features.cluster.nodes.agent_messages import MachineFound
 from torchscale.features.cluster.nodes.channel import DATA_BYTES
 from torchscale.features.cluster.nodes.messages import Farewell
 from torchscale.features.cluster.nodes.remote_launch import PROGRESS
@@ -457,3 +458,83 @@ def test_a_warning_names_a_node_that_is_nice(
     _, fleet = fleets.joined(node())
     (text,) = fleet.take_notes()
     assert "measures at niceness 15" in text
+
+
+def test_a_node_that_is_lost_when_asked_for_a_port_is_no_error(fleets: Fleets) -> None:
+    engine, fleet = fleets.joined(node(), node(), why="killed")
+    layout = fleet.layout(2, 1)
+    engine.agent(0).kill()
+    soon(lambda: fleet.available == 1)
+    assert 1 <= fleet.free_port(layout) <= 65535  # the launch says that it is lost
+    remote = fleet.start(
+        layout, lambda _: {}, cell_id="c", launch=0, master_port=1, counts_flops=False
+    )
+    assert remote.lost == "node 0 (n0): killed"
+
+
+def test_a_node_that_does_not_name_a_port_in_time_is_lost(
+    fleets: Fleets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchscale.features.cluster.engines.fleet._PORT_SECONDS", 0.2)
+    engine, fleet = fleets.joined(node(), node())
+    hanging = threading.Event()
+    engine.agent(0).follower._network.loop.call_soon_threadsafe(hanging.wait, SOON)
+    assert 1 <= fleet.free_port(fleet.layout(2, 1)) <= 65535
+    hanging.set()
+    assert fleet.missing() == ("node 0 (n0) was lost: it did not name a free port within 0.2 s",)
+
+
+def test_what_a_first_node_says_that_is_no_machine_is_an_error(
+    fleets: Fleets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Agent, "_found", lambda _: MachineFound(content="{}"))
+    _, fleet = fleets(node())
+    with pytest.raises(MachineError, match=r"node 0 \(host0\) did not say what it has"):
+        fleet.machine()
+
+
+def test_the_engine_ends_where_starting_is_interrupted(fleets: Fleets) -> None:
+    def interrupted(_: int, line: socket.socket) -> None:
+        raise KeyboardInterrupt
+
+    engine = LineEngine(silent, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        EngineFleet(engine, "sweep")
+    assert engine.is_closed
+    (line,) = engine._lines[:1]
+    line.settimeout(SOON)
+    assert line.recv(1) == b""  # the agent that runs already is told
+    engine.end()
+
+
+def test_the_engine_ends_where_the_end_is_interrupted(
+    fleets: Fleets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    engine, fleet = fleets.joined(node())
+    monkeypatch.setattr("torchscale.features.cluster.nodes.fleet.Fleet.close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fleet.close(0)
+    assert engine.is_closed
+    monkeypatch.undo()
+    fleet._loop.close()
+
+
+def test_a_fleet_may_be_closed_twice(fleets: Fleets) -> None:
+    engine, fleet = fleets.joined(node())
+    fleet.close(0)
+    fleet.close(3)
+    assert engine.agent(0).follower.orders.get(timeout=SOON) == Farewell(exit_code=0)
+
+
+def test_what_nobody_expected_loses_an_agent_and_is_named(
+    fleets: Fleets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("no nodes")
+
+    monkeypatch.setattr("torchscale.features.cluster.engines.network.EngineNetwork._misfit", fails)
+    with pytest.raises(MachineError, match="unexpected: ZeroDivisionError: no nodes"):
+        fleets.joined(node())

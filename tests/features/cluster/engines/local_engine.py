@@ -103,7 +103,7 @@ class LineEngine:
     def __init__(self, *starts: Start, why: str = "") -> None:
         """``starts``: what each node does. ``why``: what the engine says of its end."""
         self.nodes: Sequence[EngineNode] = [
-            EngineNode(f"host{rank}", HERE) for rank in range(len(starts))
+            EngineNode(f"host{rank}", f"127.0.0.{rank + 1}") for rank in range(len(starts))
         ]
         self.starts = list(starts)
         self.opened: list[int] = []

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.factories import machine
-from tests.features.cluster.engines.local_engine import HERE, SOON, Agent, LineEngine, Start
+from tests.features.cluster.engines.local_engine import SOON, Agent, LineEngine, Start
 from tests.features.cluster.nodes.test_preflight import description
 from torchscale.errors import MachineError
 from torchscale.features.cluster.engines.agent_follower import MARK
@@ -133,13 +133,14 @@ def test_agents_take_part(fleets: Fleets) -> None:
         agent = engine.agent(rank)
         assert agent.setup is not None
         assert (agent.setup.node_rank, agent.setup.nodes, agent.setup.role) == (rank, 2, "sweep")
-        assert agent.setup.peers == (HERE,)
+        assert agent.setup.address == f"127.0.0.{rank + 1}"
+        assert agent.setup.peers == (f"127.0.0.{2 - rank}",)
         assert agent.setup.silent_seconds == 20
         assert agent.content == CONTENT
     layout = fleet.layout(2, 4)
     assert [(each.hostname, each.address, each.first_rank) for each in layout] == [
-        ("n0", HERE, 0),
-        ("n1", HERE, 4),
+        ("n0", "127.0.0.1", 0),
+        ("n1", "127.0.0.2", 4),
     ]
 
 

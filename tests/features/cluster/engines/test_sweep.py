@@ -120,6 +120,7 @@ class Agents:
             2, directory, {**os.environ, "TORCHSCALE_TEST_MARK": mark, "TMPDIR": str(directory)}
         )
         self.run = directory / "run"
+        self.notes = Noting()
 
     def measure(self, **benchmarked: Any) -> BenchmarkOutcome:
         """Measure two cells over both."""
@@ -134,11 +135,6 @@ class Agents:
         return benchmark(
             config, output_dir=self.run, node=EngineSweep(self.engine), observer=self.notes
         )
-
-    @property
-    def notes(self) -> Noting:
-        """What was noted."""
-        return self.__dict__.setdefault("_notes", Noting())
 
     def once_measuring(self, do: Callable[[], object]) -> threading.Thread:
         """Do something once the first launch measures."""

@@ -394,6 +394,19 @@ def test_progress_of_another_node_loses_it(fleets: Fleets, tmp_path: Path) -> No
     assert not (tmp_path / PROGRESS).exists()
 
 
+def test_progress_without_end_loses_the_node(
+    fleets: Fleets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchscale.features.cluster.nodes.remote_launch.MAX_LAUNCH_BYTES", 500)
+    engine, fleet = fleets.joined(node(), node())
+    order = _launch(fleet, tmp_path)
+    for _ in range(20):
+        engine.agent(0).follower.report_progress(order, Progress(phase="measuring", steps=3))
+    soon(lambda: fleet.available == 1)
+    assert fleet.missing() == ("node 0 (n0) was lost: it sent more progress than is taken",)
+    assert (tmp_path / PROGRESS).stat().st_size <= 500
+
+
 def test_a_silent_agent_is_lost_within_the_bound(fleets: Fleets) -> None:
     engine, fleet = fleets.joined(node(), silent_seconds=1.0, why="not asked")
     silenced = threading.Event()

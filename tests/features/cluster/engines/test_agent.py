@@ -178,7 +178,7 @@ def test_an_agent_ends_at_once_where_its_input_has(has_joined: bool) -> None:
         line.end()
         begun = time.monotonic()
         code, said = line.finish()
-        assert time.monotonic() - begun < 3  # of which Python's own end takes most
+        assert time.monotonic() - begun < 7  # a busy machine; 10 where nobody ends the line
         assert code == 3
         assert said.startswith("torchscale: the ")
         assert "the connection was closed" in said
@@ -200,7 +200,7 @@ def test_an_agent_that_is_interrupted_before_it_joins_ends() -> None:
         begun = time.monotonic()
         line.process.send_signal(signal.SIGTERM)
         assert line.finish()[0] == 130
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 7
 
 
 @pytest.mark.slow

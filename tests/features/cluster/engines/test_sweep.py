@@ -25,6 +25,8 @@ from torchscale.features.cluster.engines.sweep import (
     write_experiment,
 )
 from torchscale.features.machine.measure import measure_collectives
+from torchscale.features.validate.fleet.node_part import FleetOptions
+from torchscale.features.validate.fleet.run import JoinedNodes, validate_fleet
 from torchscale.measure.benchmark import BenchmarkOutcome, benchmark
 from torchscale.observer import SilentObserver
 from torchscale.schema.state import State
@@ -108,6 +110,18 @@ def test_agents_end_where_the_folder_cannot_be_written(
     (tmp_path / "run").write_text("a file")
     with pytest.raises(OutputError):
         benchmark(experiment(), output_dir=tmp_path / "run", node=EngineSweep(examined))
+    assert examined.is_closed
+
+
+def test_agents_end_where_a_check_does_not_begin(
+    examined: LineEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise TimeoutError("not done within 5 s")
+
+    monkeypatch.setattr("torchscale.features.cluster.engines.fleet.EngineFleet.begin", fails)
+    with pytest.raises(TimeoutError):
+        validate_fleet(JoinedNodes(examined), FleetOptions())
     assert examined.is_closed
 
 

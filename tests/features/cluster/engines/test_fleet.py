@@ -3,6 +3,7 @@ process."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -507,7 +508,12 @@ def test_what_a_first_node_says_that_is_no_machine_is_an_error(
         fleet.machine()
 
 
-def test_the_engine_ends_where_starting_is_interrupted(fleets: Fleets) -> None:
+def test_the_engine_ends_where_starting_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def not_yet(*_: object) -> None:
+        await asyncio.sleep(SOON)
+
+    monkeypatch.setattr("torchscale.features.cluster.engines.network.EngineNetwork.serve", not_yet)
+
     def interrupted(_: int, line: socket.socket) -> None:
         raise KeyboardInterrupt
 

@@ -16,7 +16,7 @@ from torchscale.launch.machine import Detection
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
 from torchscale.measure.exporting import sweep_exports
 from torchscale.measure.listener import listening
-from torchscale.measure.nodes import ClusterNode, leading
+from torchscale.measure.nodes import ClusterNode, closing_on_error, leading
 from torchscale.measure.profiling import CellProfiler, cell_profiler
 from torchscale.measure.sweep import Sweep
 from torchscale.observer import SILENT, Observer
@@ -94,11 +94,12 @@ def benchmark(
     )
     if node is not None and node.detection is not None:
         detection = node.detection
-    planned = plan_run(experiment, observer, detection=detection)
+    with closing_on_error(node):
+        planned = plan_run(experiment, observer, detection=detection)
+        planned.require_cells(hint="`torchscale benchmark --dry-run` shows the reason of each")
     plan = planned.plan
-    planned.require_cells(hint="`torchscale benchmark --dry-run` shows the reason of each")
     repeats = experiment.benchmark.repeats
-    with measuring(directory) as stop:
+    with closing_on_error(node), measuring(directory) as stop:
         folder = RunFolder.create(directory, planned.experiment_file())
         with leading(node, planned, stop, observer) as nodes:
             sweep = Sweep(experiment, plan, folder, nodes, ahead)

@@ -4,8 +4,8 @@ it: it is asked only where something says that there are several."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -110,6 +110,9 @@ class ClusterNode(Protocol):
             MachineError: they do not fit together; nothing was started.
         """
 
+    def close(self) -> None:
+        """End what was started for :meth:`lead`, which may never come. Once is enough."""
+
     def follow(self, experiment: Experiment, observer: Observer, make: Planner) -> ExitCode | int:
         """Take part in a sweep as another node than the first, until it ends. Returns the exit
         code: that of node 0, where it says so. ``make`` plans the experiment as node 0 does.
@@ -161,6 +164,17 @@ def describe_nodes(
     if "nodes" not in experiment.launch.model_fields_set and not say_nodes(options):
         return experiment
     return _DESCRIBED["cluster"](experiment, options, observer)
+
+
+@contextmanager
+def closing_on_error(node: ClusterNode | None) -> Iterator[None]:
+    """Whatever happens before a sweep is led, what was started for it ends."""
+    try:
+        yield
+    except BaseException:
+        if node is not None:
+            node.close()
+        raise
 
 
 def leading(

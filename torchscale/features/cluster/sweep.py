@@ -72,6 +72,9 @@ class _Node:
     token: bytes = field(repr=False)
     detection: Detection | None = None
 
+    def close(self) -> None:
+        """Nothing is started before :meth:`lead`."""
+
     @property
     def is_leader(self) -> bool:
         """Whether this is node 0."""

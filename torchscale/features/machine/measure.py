@@ -29,7 +29,7 @@ from torchscale.measure.context import (
 )
 from torchscale.measure.exporting import sweep_exports
 from torchscale.measure.listener import listening
-from torchscale.measure.nodes import ClusterNode, leading
+from torchscale.measure.nodes import ClusterNode, closing_on_error, leading
 from torchscale.measure.sweep import Sweep
 from torchscale.observer import SILENT, Observer
 from torchscale.plan.duration import CellProgress, estimate_seconds
@@ -202,9 +202,10 @@ def _measure(
     that the plan has, whether it was interrupted, the summary of these cells alone, and whether
     their copy failed."""
     detection = None if node is None else node.detection
-    planned = plan_machine(experiment, observer, directory, detection)
+    with closing_on_error(node):
+        planned = plan_machine(experiment, observer, directory, detection)
     plan = planned.plan
-    with measuring(directory) as stop:
+    with closing_on_error(node), measuring(directory) as stop:
         folder = RunFolder.join(directory, planned.experiment_file())
         with leading(node, planned, stop, observer) as nodes:
             sweep = Sweep(planned.experiment, plan, folder, nodes)

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from torchscale.door import Slot
 from torchscale.errors import ExitCode, MachineError, TorchscaleError
 from torchscale.features.cluster.engines.agent_follower import MACHINE, MARK, AgentFollower
@@ -48,9 +50,9 @@ def main() -> int:
     with stop_on_signals() as stop, ExitStack() as stack:
         follower = AgentFollower(line.socket)
         detection = None
-        if role == "sweep":
-            detection = stack.enter_context(MachineDetection())
         try:
+            if role == "sweep":
+                detection = stack.enter_context(MachineDetection())
             return int(_take_part(follower, detection, stop))
         except TorchscaleError as error:
             sys.stderr.write(f"torchscale: {error.message}\n")
@@ -104,7 +106,14 @@ def _prepared(
 ) -> FollowerRole:
     """This node's part; the process that leads is told where there is none."""
     try:
-        return _ROLES[setup.role](content, follower, detection, stop)
+        try:
+            return _ROLES[setup.role](content, follower, detection, stop)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise MachineError(
+                f"what it was sent does not fit here: {where}: {first['msg']}"
+            ) from error
     except TorchscaleError as error:
         with contextlib.suppress(TorchscaleError):  # what is wrong here is said below
             follower.join(None, _JOIN_SECONDS, lambda: True, error.message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import os
 import queue
@@ -94,6 +95,13 @@ class AgentFollower(Follower):
             raise MachineError(
                 f"the process that leads is gone: {connection_ending(error, seconds)}"
             ) from error
+
+    def close(self, reason: str = "") -> None:
+        """As :meth:`Follower.close`; of a node that has not joined, nothing is said."""
+        if self._channel is None and not self._is_closed:
+            with contextlib.suppress(TimeoutError):  # what is not read is not sent
+                self._network.call(self._line.close(FAREWELL_SECONDS), 2 * FAREWELL_SECONDS)
+        super().close(reason)
 
     # Called in the network's thread.
 

@@ -58,7 +58,7 @@ def describe_choice(experiment: Experiment, options: NodeOptions, observer: Obse
     chosen = choose_engine(options, asked, os.environ)
     if chosen is None:
         if (options.nodes or asked or 1) > 1:
-            observer.note("engine: channel, as neither a job of Slurm nor RAY_ADDRESS is here")
+            observer.note(f"engine: channel, since {_why_channel(options, os.environ)}")
         return experiment
     nodes = chosen.nodes
     if nodes is None and chosen.engine is EngineChoice.SLURM:
@@ -83,17 +83,13 @@ def choose_engine(options: NodeOptions, nodes: int | None, env: Mapping[str, str
         UsageError: options contradict each other, or there is no job of Slurm.
     """
     count = options.nodes if options.nodes is not None else nodes
-    channel = {
-        "--node-rank": options.node_rank,
-        "--master": options.master,
-        "--token-file": options.token_file,
-    }
-    given = [name for name, value in channel.items() if value is not None]
+    given = _of_channel(options)
     asked = options.engine
+    reason = f"--engine {asked.value} is given" if asked is not None else ""
     if options.ray_address is not None:
         if asked not in (None, EngineChoice.RAY):
             raise UsageError(f"--ray-address is for Ray, and --engine is {asked.value}")
-        asked = EngineChoice.RAY
+        asked, reason = EngineChoice.RAY, "--ray-address is given"
     if asked in (EngineChoice.SLURM, EngineChoice.RAY) and given:
         raise UsageError(
             f"{given[0]} is for the channel: {asked.value} knows its nodes",
@@ -102,7 +98,7 @@ def choose_engine(options: NodeOptions, nodes: int | None, env: Mapping[str, str
     if asked is EngineChoice.CHANNEL or given:
         return None
     if asked is EngineChoice.RAY:
-        return Chosen(asked, count, "of --engine ray")
+        return Chosen(asked, count, reason)
     allocated = allocated_nodes(env)
     if asked is EngineChoice.SLURM:
         if allocated is None:
@@ -110,15 +106,41 @@ def choose_engine(options: NodeOptions, nodes: int | None, env: Mapping[str, str
                 "--engine slurm: this is no job of Slurm (SLURM_JOB_ID is not set)",
                 hint="run it in sbatch or salloc; `torchscale submit` writes the job",
             )
-        return Chosen(asked, count, f"of --engine slurm, job {env['SLURM_JOB_ID']}")
+        return Chosen(asked, count, f"{reason}, in job {env['SLURM_JOB_ID']}")
     if count == 1 or any(env.get(name) for name in _STARTED_ON_NODES):
         return None
     if env.get("RAY_ADDRESS"):
         return Chosen(EngineChoice.RAY, count, f"RAY_ADDRESS is {env['RAY_ADDRESS']}")
-    in_step = env.get("SLURM_STEP_ID") not in (None, "", _INTERACTIVE_STEP) and any(
-        env.get(name) for name in _STEP
-    )
-    if allocated is None or allocated == 1 or in_step:
+    if allocated is None or allocated == 1 or _is_step(env):
         return None
     reason = f"job {env['SLURM_JOB_ID']} of Slurm has {allocated} nodes"
     return Chosen(EngineChoice.SLURM, count, reason)
+
+
+def _of_channel(options: NodeOptions) -> list[str]:
+    """Options that are given and are about the channel alone."""
+    channel = {
+        "--node-rank": options.node_rank,
+        "--master": options.master,
+        "--token-file": options.token_file,
+    }
+    return [name for name, value in channel.items() if value is not None]
+
+
+def _is_step(env: Mapping[str, str]) -> bool:
+    """Whether this is a task that somebody's srun has started."""
+    has_step = env.get("SLURM_STEP_ID") not in (None, "", _INTERACTIVE_STEP)
+    return has_step and any(env.get(name) for name in _STEP)
+
+
+def _why_channel(options: NodeOptions, env: Mapping[str, str]) -> str:
+    """Why no engine carries launches over several nodes."""
+    given = _of_channel(options)
+    if options.engine is not None or given:
+        return f"{given[0] if given else '--engine channel'} is given"
+    started = [name for name in _STARTED_ON_NODES if env.get(name)]
+    if started:
+        return f"{started[0]} is set"
+    if _is_step(env):
+        return f"this is a task of step {env['SLURM_STEP_ID']} of Slurm"
+    return "neither a job of Slurm on several nodes nor RAY_ADDRESS is here"

@@ -3,10 +3,14 @@ on a login node, or on the head of a cluster that has no GPU."""
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torchscale.errors import MachineError
+from pydantic import ValidationError
+
+from torchscale.errors import ExitCode, MachineError
 from torchscale.features.cluster.engines.agent_follower import MACHINE
 from torchscale.features.cluster.engines.engine import NodeEngine, Role
 from torchscale.features.cluster.engines.network import EngineNetwork
@@ -25,6 +29,7 @@ from torchscale.version import __version__
 _MACHINE_SECONDS = 300.0
 """Time limit for the first node to start its agent and to import torch."""
 _PORT_SECONDS = 10.0
+_ANY_PORT = 1
 _RETURN_SECONDS = 30.0
 """Time limit for the agent of a lost node to start again, before the next launch."""
 _STARTS = 3
@@ -44,9 +49,15 @@ class EngineFleet(Fleet):
             loop, membership, engine, silent_seconds=_MACHINE_SECONDS, version=version
         )
         super().__init__(loop, membership, self._agents)
+        self._is_closed = False
+        self._lines: list[socket.socket] = []
         self._starts = dict.fromkeys(range(self.nodes), 0)
-        for rank in self._starts:
-            self._open(rank)
+        try:
+            for rank in self._starts:
+                self._open(rank)
+        except BaseException:
+            self.close(int(ExitCode.UNABLE))
+            raise
 
     def machine(self) -> Machine:
         """What the first node has, which the plan is made for; the command is this process's.
@@ -58,6 +69,10 @@ class EngineFleet(Fleet):
             found = MACHINE.validate_json(
                 self._loop.call(self._agents.machine(0), _MACHINE_SECONDS)
             )
+        except ValidationError as error:
+            raise MachineError(
+                f"node 0 ({self._engine.nodes[0].name}) did not say what it has"
+            ) from error
         except TimeoutError as error:
             node = self._engine.nodes[0]
             raise MachineError(
@@ -116,27 +131,39 @@ class EngineFleet(Fleet):
             self._membership.admit(member)
 
     def free_port(self, nodes: Sequence[LaunchNode]) -> int:
-        """A free port of the first of ``nodes``, which chooses it.
+        """A free port of the first of ``nodes``, which chooses it. Where that is lost, or does not
+        answer and so is lost, any: the launch ends before a rank uses it.
 
         Raises:
-            MachineError: there is none, or it does not answer.
+            MachineError: there is none.
         """
         member = self._membership.member(nodes[0].node_rank)
-        self._loop.call(self._agents.ask_port(member), CLOSE_SECONDS)
+        with contextlib.suppress(TimeoutError):  # as where it does not answer
+            self._loop.call(self._agents.ask_port(member), CLOSE_SECONDS)
         wait_until(
             lambda: member.port_found is not None or bool(member.lost),
             timeout_seconds=_PORT_SECONDS,
         )
         found = member.port_found
-        if found is None or found.port is None:
-            problem = member.lost or (found.problem if found is not None else "no answer")
-            raise MachineError(f"no free port on {member.label}: {problem}")
+        if found is None:
+            if not member.lost:
+                self._dismiss(member, f"it did not name a free port within {_PORT_SECONDS:g} s")
+            return _ANY_PORT
+        if found.port is None:
+            raise MachineError(f"no free port on {member.label}: {found.problem}")
         return found.port
 
     def close(self, exit_code: int, reason: str = "") -> None:
-        """Tell every node that the sweep is over, and end their agents."""
-        super().close(exit_code, reason)
-        self._engine.close()
+        """Tell every node that the sweep is over, and end their agents. Once is enough."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            super().close(exit_code, reason)
+        finally:
+            for line in self._lines:  # of agents that were started this moment, too
+                line.close()
+            self._engine.close()
 
     def _open(self, rank: int) -> None:
         self._starts[rank] += 1
@@ -146,5 +173,6 @@ class EngineFleet(Fleet):
         except MachineError as error:
             self._agents.fail(rank, error.message)
             return
+        self._lines.append(line)
         line.setblocking(False)
         self._loop.start(self._agents.serve(rank, line))

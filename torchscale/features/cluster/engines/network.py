@@ -84,18 +84,25 @@ class EngineNetwork(MemberNetwork):
                 if member is not None:
                     await self._converse(member)
         except CONNECTION_ERRORS as error:
-            reason = connection_ending(error, self._silent_seconds)
-            if isinstance(error, asyncio.IncompleteReadError | ConnectionError):
-                said = await asyncio.get_running_loop().run_in_executor(
-                    None, self._engine.why_ended, rank
-                )
-                reason = said or reason
+            reason = await self._ending(rank, error)
+        except Exception as error:  # noqa: BLE001 - else who waits for this agent waits in vain
+            reason = f"unexpected: {type(error).__name__}: {error}"
         finally:
             self._greeted.pop(rank, None)
-            line.close() if channel is None else channel.abort()
+            if channel is not None:
+                channel.abort()
         self._has_ended(rank, member is not None, reason)
         if member is not None:
             self.lose(member, reason)
+
+    async def _ending(self, rank: int, error: BaseException) -> str:
+        """Why a connection ended; where it was closed, the engine may know why."""
+        said = ""
+        if isinstance(error, asyncio.IncompleteReadError | ConnectionError):
+            said = await asyncio.get_running_loop().run_in_executor(
+                None, self._engine.why_ended, rank
+            )
+        return said or connection_ending(error, self._silent_seconds)
 
     async def _join(self, rank: int, channel: Channel, hello: Hello) -> Member | None:
         """Have a node take part once it is known in what; ``None`` if it is refused."""
@@ -139,29 +146,37 @@ class EngineNetwork(MemberNetwork):
                 f"node {rank} ({name}) has torchscale {hello.version}, this machine {self._version}",
                 hint="install the same version on all",
             )
-        await channel.send(AskMachine())
         try:
+            await channel.send(AskMachine())
             message = await self._next_message(channel)
         except CONNECTION_ERRORS as error:
-            raise MachineError(
-                f"node {rank} ({name}): {connection_ending(error, self._silent_seconds)}"
-            ) from error
+            reason = await self._ending(rank, error)
+            raise MachineError(f"node {rank} ({name}): {reason}") from error
         if not isinstance(message, MachineFound) or message.problem:
             problem = message.problem if isinstance(message, MachineFound) else "no answer"
             raise MachineError(f"node {rank} ({name}): {problem}")
         return message.content
 
     async def _greet(self, line: socket.socket) -> tuple[Channel, Hello]:
-        reader, writer = await asyncio.open_connection(sock=line, limit=_BEFORE_MARK_BYTES)
+        try:
+            reader, writer = await asyncio.open_connection(sock=line, limit=_BEFORE_MARK_BYTES)
+        except BaseException:
+            line.close()
+            raise
+        channel = Channel(reader, writer, LINE_KEY, is_leader=True)
         try:
             await reader.readuntil(MARK)
+            message = await self._next_message(channel)
+            if isinstance(message, Hello):
+                return channel, message
         except asyncio.LimitOverrunError as error:
+            channel.abort()
             raise ChannelError("it is no agent of torchscale") from error
-        channel = Channel(reader, writer, LINE_KEY, is_leader=True)
-        message = await self._next_message(channel)
-        if not isinstance(message, Hello):
-            raise ChannelError("it did not say hello")
-        return channel, message
+        except BaseException:
+            channel.abort()  # else the next connection may get the number of a socket in use
+            raise
+        channel.abort()
+        raise ChannelError("it did not say hello")
 
     async def _send_setup(self, channel: Channel, rank: int) -> None:
         nodes = self._engine.nodes

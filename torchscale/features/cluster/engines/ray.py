@@ -58,6 +58,7 @@ class RayActors:
         self._arguments = (AGENT, role, "detached")
         self._stack = contextlib.ExitStack()
         self._lines: dict[int, socket.socket] = {}
+        self._used: set[int] = set()
         try:
             self._ray = self._stack.enter_context(connected(address))
             self._actors = self._place(nodes)
@@ -141,9 +142,11 @@ class RayActors:
         }
         arguments = (list(self._arguments), str(Path.cwd()), variables)
         try:
-            if rank in self._lines:
+            if rank in self._used:
+                self._end_line(rank)
                 _quietly(self._ray.kill, self._actors[rank])
                 self._actors[rank] = self._start_actor(self._places[rank])
+            self._used.add(rank)
             self._ray.get(self._actors[rank].start.remote(*arguments), timeout=_START_SECONDS)
         except Exception as error:  # of Ray, or what the actor met
             raise MachineError(f"Ray cannot start its agent: {_said(error)}") from error
@@ -193,9 +196,17 @@ class RayActors:
         """End all actors, and the connection."""
         for actor in self._actors:
             _quietly(self._ray.kill, actor)
-        for line in self._lines.values():
-            line.close()
+        for rank in list(self._lines):
+            self._end_line(rank)
         self._stack.close()
+
+    def _end_line(self, rank: int) -> None:
+        """End the line of a node, and with it the threads that carry it."""
+        line = self._lines.pop(rank, None)
+        if line is not None:
+            with contextlib.suppress(OSError):  # either side has ended it
+                line.shutdown(socket.SHUT_RDWR)
+            line.close()
 
 
 def _place_key(node: EngineNode, here: str) -> tuple[object, ...]:

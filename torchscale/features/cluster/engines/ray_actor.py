@@ -24,7 +24,9 @@ from torchscale.util.scratch import scratch_directory
 _CHUNK = 1 << 20
 """Bytes of an answer: Ray carries 150 MB/s of this size between nodes."""
 _OF_RAY = ("RAY_", "SPT_NOENV", "PYTHONBREAKPOINT", "OMP_NUM_THREADS")
-_EXIT_SECONDS = 5.0
+_FORK_SECONDS = 50.0
+"""Time limit for the agent to import what it needs and to fork: below a second, more from a cold
+network file system. Less than the process that leads waits for an actor's start."""
 
 
 class AgentActor:
@@ -59,7 +61,13 @@ class AgentActor:
                 env={**node_environment(), **variables},
                 cwd=directory if Path(directory).is_dir() else self._directory,
             )
-            process.wait(_EXIT_SECONDS)  # what goes on is a child of its
+            try:
+                process.wait(_FORK_SECONDS)  # what goes on is a child of its
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                ours.close()
+                raise
         self._line = ours
 
     def read(self, seconds: float) -> bytes | None:

@@ -19,7 +19,7 @@ from torchscale.features.cluster.engines.engine import AGENT, EngineNode, Role
 from torchscale.features.cluster.nodes.network import UnresolvedError, resolve
 from torchscale.util.interpreter import module_command
 from torchscale.util.processes.bounded import run_bounded
-from torchscale.util.processes.subprocesses import tail
+from torchscale.util.processes.subprocesses import tail, wait_until
 from torchscale.util.scratch import scratch_directory
 
 _ASK_SECONDS = 30.0
@@ -126,25 +126,23 @@ class SlurmSteps:
             if line.strip() and not any(noise in line for noise in _NOISE)
         ]
         code = step.process.poll()
+        if code is None and not lines:
+            return ""
         said = lines[-1] if lines else "its step of Slurm ended"
         return f"{said} (srun ended with {code})" if code else said
 
     def close(self) -> None:
-        """End all steps."""
-        for rank in list(self._steps):
-            self._end(rank)
+        """End all steps, at the same time."""
+        self._end(*self._steps)
         self._stack.close()
 
-    def _end(self, rank: int) -> None:
-        """End a node's step: its agent ends by itself where its standard input has."""
-        step = self._steps.pop(rank, None)
-        if step is None:
-            return
+    def _end(self, *ranks: int) -> None:
+        """End steps of nodes: an agent ends by itself where its standard input has."""
+        left = [self._steps.pop(rank).process for rank in ranks if rank in self._steps]
         for number in (0, signal.SIGTERM, signal.SIGKILL):
-            step.process.send_signal(number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                step.process.wait(_END_SECONDS)
-                return
+            for process in left:
+                process.send_signal(number)
+            left = _still_running(left)
 
 
 def _srun(node: str) -> list[str]:
@@ -163,6 +161,15 @@ def _srun(node: str) -> list[str]:
         f"--chdir={Path.cwd()}",
         "--job-name=torchscale",
     ]
+
+
+def _still_running(processes: list[subprocess.Popen[bytes]]) -> list[subprocess.Popen[bytes]]:
+    """Those that do not end in time."""
+    wait_until(
+        lambda: all(process.poll() is not None for process in processes),
+        timeout_seconds=_END_SECONDS,
+    )
+    return [process for process in processes if process.poll() is None]
 
 
 def _ask(*command: str) -> str:

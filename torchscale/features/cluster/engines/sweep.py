@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from torchscale.config.dump import to_json
 from torchscale.config.experiment import Experiment
-from torchscale.errors import ExitCode, MachineError, UsageError
+from torchscale.errors import ExitCode, UsageError
 from torchscale.features.cluster.engines.choice import Chosen
 from torchscale.features.cluster.engines.engine import NodeEngine
 from torchscale.features.cluster.engines.fleet import EngineFleet
@@ -22,6 +22,7 @@ from torchscale.measure.nodes import Planner, SweepNodes
 from torchscale.observer import SILENT, Observer
 from torchscale.schema.cells.kinds import training_workload
 from torchscale.schema.node.machine import Machine
+from torchscale.util.redaction import note_removed, note_secrets
 from torchscale.util.words import plural
 
 
@@ -46,11 +47,7 @@ class EngineSweep:
         Raises:
             MachineError: it cannot be examined.
         """
-        try:
-            return self._fleet.machine()
-        except MachineError:
-            self._fleet.close(int(ExitCode.UNABLE))
-            raise
+        return self._fleet.machine()
 
     @contextmanager
     def lead(
@@ -69,6 +66,10 @@ class EngineSweep:
         with led(self._fleet, self._where, settings, stop=stop, observer=observer) as conclusion:
             _refuse_scripts(planned)
             yield led_nodes(self._fleet, planned, conclusion, stop, observer)
+
+    def close(self) -> None:
+        """As :meth:`torchscale.measure.nodes.ClusterNode.close`."""
+        self._fleet.close(int(ExitCode.UNABLE))
 
     def follow(self, experiment: Experiment, observer: Observer, make: Planner) -> ExitCode | int:
         """Nothing follows a process that leads."""
@@ -98,7 +99,11 @@ def write_experiment(experiment: Experiment) -> bytes:
 def read_experiment(content: bytes) -> Experiment:
     """What :func:`write_experiment` wrote."""
     read = json.loads(content)
-    return Experiment.model_validate(read["config"]).with_hidden(read["hidden"])
+    experiment = Experiment.model_validate(read["config"]).with_hidden(read["hidden"])
+    note_secrets(experiment.launch.env)  # else logs of this node have them
+    for shown, value in experiment.hidden.items():
+        note_removed(str(value), shown)
+    return experiment
 
 
 def prepare_sweep(

@@ -79,13 +79,17 @@ class RemotePart:
         """What rank 0 says while it works, which the process that leads reads from a file.
 
         Raises:
-            ChannelError: this node has no rank 0 that is read here.
+            ChannelError: this node has no rank 0 that is read here, or says too much.
         """
         target = self.names.get(PROGRESS)
         if target is None:
             raise ChannelError("it sent progress, which was not expected")
+        line = progress.model_dump_json().encode() + b"\n"
+        self.received_bytes += len(line)
+        if self.received_bytes > MAX_LAUNCH_BYTES:
+            raise ChannelError("it sent more progress than is taken")
         with target.open("ab") as file:
-            file.write(progress.model_dump_json().encode() + b"\n")
+            file.write(line)
 
     def collect(self) -> None:
         """Everything was sent.

@@ -216,7 +216,11 @@ def _led(
             yield leading
     elif nodes.engine is not None:
         fleet = EngineFleet(nodes.engine, "check")
-        fleet.begin(description, _OPTIONS.dump_json(options), bounds.node_timeout_seconds)
         where = f"{plural(fleet.nodes, 'agent')} of {nodes.engine.name}"
+        try:
+            fleet.begin(description, _OPTIONS.dump_json(options), bounds.node_timeout_seconds)
+        except BaseException:
+            fleet.close(int(ExitCode.UNABLE))
+            raise
         with led(fleet, where, bounds, stop=stop, observer=observer) as conclusion:
             yield fleet, conclusion

@@ -1,0 +1,1 @@
+"""Tests of :mod:`torchscale.features.cluster.engines`."""

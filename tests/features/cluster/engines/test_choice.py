@@ -33,12 +33,12 @@ IN_JOB = "job 7 of Slurm has 4 nodes"
     [
         ({}, None, {}, None),
         ({"nodes": 4}, None, {}, None),
-        ({}, None, BATCH, ("slurm", None, IN_JOB)),
+        ({}, None, BATCH, ("slurm", 4, IN_JOB)),
         ({"nodes": 2}, None, BATCH, ("slurm", 2, IN_JOB)),
         ({}, 3, BATCH, ("slurm", 3, IN_JOB)),
         ({"nodes": 2}, 3, BATCH, ("slurm", 2, IN_JOB)),
-        ({}, None, INTERACTIVE, ("slurm", None, IN_JOB)),
-        ({}, None, {**BATCH, "SLURM_STEP_ID": "0"}, ("slurm", None, IN_JOB)),
+        ({}, None, INTERACTIVE, ("slurm", 4, IN_JOB)),
+        ({}, None, {**BATCH, "SLURM_STEP_ID": "0"}, ("slurm", 4, IN_JOB)),
         ({}, None, STEP, None),
         ({}, None, STEP_OF_1, None),
         ({}, None, STEP_OF_4, None),
@@ -59,7 +59,7 @@ IN_JOB = "job 7 of Slurm has 4 nodes"
             {"engine": "slurm"},
             None,
             STEP_OF_4,
-            ("slurm", None, "--engine slurm is given, in job 7"),
+            ("slurm", 4, "--engine slurm is given, in job 7"),
         ),
         (
             {"engine": "slurm", "nodes": 1},
@@ -102,6 +102,8 @@ def _options(options: dict[str, Any]) -> NodeOptions:
         ({"ray_address": "auto", "token_file": Path("t")}, {}, "--token-file is for the channel"),
         ({"engine": "slurm", "ray_address": "auto"}, BATCH, "--ray-address is for Ray, and --eng"),
         ({"engine": "channel", "ray_address": "auto"}, {}, "and --engine is channel"),
+        ({"nodes": 5}, BATCH, "--nnodes 5: job 7 of Slurm has 4 nodes"),
+        ({"engine": "slurm", "nodes": 5}, STEP_OF_1, "--nnodes 5: job 7 of Slurm has 4 nodes"),
     ],
 )
 def test_contradictions_are_named(

@@ -238,14 +238,21 @@ def test_nodes_that_are_not_free_are_named(ray: FakeRay) -> None:
     assert len(ray.removed) == 1
 
 
-def test_what_is_sent_reaches_the_agent_and_back(ray: FakeRay) -> None:
+def test_what_is_sent_reaches_the_agent_and_back(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("TORCHSCALE_TOKEN", "secret")
     engine = RayActors("check", 1, None)
     with engine.open(0) as line:
         line.settimeout(SOON)
         line.sendall(b"hello")
         assert line.recv(100) == b"hello"
-        ((arguments, _),) = ray.actors[0].started
+        ((arguments, _, variables),) = ray.actors[0].started
         assert arguments == ["torchscale.features.cluster.engines.agent", "check", "detached"]
+        assert variables["NCCL_DEBUG"] == "INFO"
+        assert not {"TORCHSCALE_TOKEN", "PATH", "OMP_NUM_THREADS"} & variables.keys()
     assert ray.actors[0].stopped.wait(SOON)  # its input has ended
     engine.close()
 

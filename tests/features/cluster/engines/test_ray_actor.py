@@ -67,7 +67,7 @@ def _read(actor: AgentActor) -> str:
 def test_an_agent_is_nobodys_child_and_ends_with_its_input(
     actor: AgentActor, module: str, tmp_path: Path
 ) -> None:
-    actor.start([module], str(tmp_path))
+    actor.start([module], str(tmp_path), {})
     pid, directory, threads = _read(actor).split()
     assert directory == str(tmp_path)
     assert threads == "None"
@@ -94,18 +94,18 @@ def _is_running(process: psutil.Process) -> bool:
 def test_a_new_agent_ends_the_one_before_and_a_missing_directory_is_none(
     actor: AgentActor, module: str, tmp_path: Path
 ) -> None:
-    actor.start([module], str(tmp_path / "not here"))
+    actor.start([module], str(tmp_path / "not here"), {})
     pid, directory, _ = _read(actor).split()
     assert directory == str(actor._directory)
     first = psutil.Process(int(pid))
-    actor.start([module], str(tmp_path))
+    actor.start([module], str(tmp_path), {})
     assert wait_until(lambda: not _is_running(first), timeout_seconds=SOON)
     assert _read(actor).split()[0] != pid
 
 
 @pytest.mark.slow
 def test_an_agent_that_has_ended_is_noticed(actor: AgentActor, module: str, tmp_path: Path) -> None:
-    actor.start([module], str(tmp_path))
+    actor.start([module], str(tmp_path), {})
     psutil.Process(int(_read(actor).split()[0])).kill()
     assert wait_until(lambda: actor.read(1.0) is None, timeout_seconds=SOON)
     actor.write(b"x")
@@ -119,7 +119,7 @@ def test_an_agent_that_does_not_fork_in_time_is_ended(
     monkeypatch.setattr("torchscale.features.cluster.engines.ray_actor._FORK_SECONDS", 0.2)
     (tmp_path / "stand_in.py").write_text("import time\ntime.sleep(60)\n")
     with pytest.raises(subprocess.TimeoutExpired):
-        actor.start([module], str(tmp_path))
+        actor.start([module], str(tmp_path), {})
     assert not psutil.Process().children()
     assert actor.read(0.1) is None
 

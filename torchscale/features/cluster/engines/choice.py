@@ -46,7 +46,7 @@ class Chosen:
 
     def _connect(self, role: Role, address: str | None) -> NodeEngine:
         if self.engine is EngineChoice.SLURM:
-            return SlurmSteps(role, self.nodes)
+            return SlurmSteps(role, self.nodes or 1)
         from torchscale.features.cluster.engines.ray import RayActors  # noqa: PLC0415 - an extra
 
         return RayActors(role, self.nodes, address)
@@ -61,8 +61,6 @@ def describe_choice(experiment: Experiment, options: NodeOptions, observer: Obse
             observer.note(f"engine: channel, since {_why_channel(options, os.environ)}")
         return experiment
     nodes = chosen.nodes
-    if nodes is None and chosen.engine is EngineChoice.SLURM:
-        nodes = allocated_nodes(os.environ)
     count = plural(nodes, "node") if nodes is not None else "all nodes of the cluster"
     observer.note(f"engine: {chosen.engine.value} with {count}, since {chosen.reason}")
     if nodes is None:
@@ -80,7 +78,7 @@ def choose_engine(options: NodeOptions, nodes: int | None, env: Mapping[str, str
         env: ``SLURM_*`` of a job, ``RAY_ADDRESS``.
 
     Raises:
-        UsageError: options contradict each other, or there is no job of Slurm.
+        UsageError: options contradict each other, there is no job of Slurm, or it has fewer nodes.
     """
     count = options.nodes if options.nodes is not None else nodes
     given = _of_channel(options)
@@ -106,7 +104,7 @@ def choose_engine(options: NodeOptions, nodes: int | None, env: Mapping[str, str
                 "--engine slurm: this is no job of Slurm (SLURM_JOB_ID is not set)",
                 hint="run it in sbatch or salloc; `torchscale submit` writes the job",
             )
-        return Chosen(asked, count, f"{reason}, in job {env['SLURM_JOB_ID']}")
+        return _in_job(count, allocated, f"{reason}, in job {env['SLURM_JOB_ID']}", env)
     if count == 1 or any(env.get(name) for name in _STARTED_ON_NODES):
         return None
     if env.get("RAY_ADDRESS"):
@@ -114,7 +112,21 @@ def choose_engine(options: NodeOptions, nodes: int | None, env: Mapping[str, str
     if allocated is None or allocated == 1 or _is_step(env):
         return None
     reason = f"job {env['SLURM_JOB_ID']} of Slurm has {allocated} nodes"
-    return Chosen(EngineChoice.SLURM, count, reason)
+    return _in_job(count, allocated, reason, env)
+
+
+def _in_job(count: int | None, allocated: int, reason: str, env: Mapping[str, str]) -> Chosen:
+    """
+    Raises:
+        UsageError: the job has fewer nodes.
+    """
+    if count is not None and count > allocated:
+        nodelist = env.get("SLURM_JOB_NODELIST", "")
+        raise UsageError(
+            f"--nnodes {count}: job {env['SLURM_JOB_ID']} of Slurm has {allocated} nodes ({nodelist})",
+            hint=f"ask for more (salloc --nodes {count}), or for {allocated} at most",
+        )
+    return Chosen(EngineChoice.SLURM, count or allocated, reason)
 
 
 def _of_channel(options: NodeOptions) -> list[str]:

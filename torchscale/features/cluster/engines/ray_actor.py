@@ -14,10 +14,10 @@ import os
 import selectors
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from torchscale.util.interpreter import module_command
 from torchscale.util.processes.subprocesses import tail
 from torchscale.util.scratch import scratch_directory
 
@@ -54,7 +54,7 @@ class AgentActor:
         ours, theirs = socket.socketpair()
         with theirs, (self._directory / "errors.log").open("wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
+                module_command(*arguments),
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 stderr=errors,

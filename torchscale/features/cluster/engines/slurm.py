@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchscale.errors import MachineError, UsageError
+from torchscale.errors import MachineError
 from torchscale.features.cluster.engines.engine import AGENT, EngineNode, Role
 from torchscale.features.cluster.nodes.network import UnresolvedError, resolve
 from torchscale.util.interpreter import module_command
@@ -59,28 +59,21 @@ class SlurmSteps:
 
     name = "slurm"
 
-    def __init__(self, role: Role, nodes: int | None, env: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, role: Role, nodes: int, env: Mapping[str, str] = os.environ) -> None:
         """
         Args:
             role: What the agents take part in.
-            nodes: How many nodes; ``None``: all of the allocation.
+            nodes: How many nodes, of those that the job has.
             env: Has Slurm's variables of the job.
 
         Raises:
-            UsageError: the allocation has fewer nodes.
             MachineError: Slurm does not say which nodes they are.
         """
-        job, nodelist = env.get("SLURM_JOB_ID", ""), env.get("SLURM_JOB_NODELIST", "")
+        nodelist = env.get("SLURM_JOB_NODELIST", "")
         names = _ask("scontrol", "show", "hostnames", nodelist).split()
-        wanted = len(names) if nodes is None else nodes
-        if wanted > len(names):
-            raise UsageError(
-                f"--nnodes {wanted}: job {job} of Slurm has {len(names)} nodes ({nodelist})",
-                hint=f"ask for more (salloc --nodes {wanted}), or for {len(names)} at most",
-            )
         addresses = dict(_NODE.findall(_ask("scontrol", "--oneliner", "show", "nodes", nodelist)))
         self.nodes: Sequence[EngineNode] = [
-            EngineNode(name, _address(addresses.get(name, name))) for name in names[:wanted]
+            EngineNode(name, _address(addresses.get(name, name))) for name in names[:nodes]
         ]
         self._command = module_command(AGENT, role)
         self._env = {name: value for name, value in env.items() if not _OF_TASKS.match(name)}

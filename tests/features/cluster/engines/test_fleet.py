@@ -293,6 +293,17 @@ def test_a_lost_node_is_named_with_what_the_engine_says(fleets: Fleets) -> None:
     assert fleet.take_notes() == ["node 1 (n1) was lost: host1 is down"]
 
 
+def test_what_an_engine_says_is_a_short_line_without_secrets(
+    fleets: Fleets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_TOKEN", "hunter2-of-these-tests")
+    why = "\x1b[31mno hunter2-of-these-tests here " + "x" * 9999
+    _, fleet = fleets.joined(node(), says(b""), why=why)
+    (said,) = fleet.missing()
+    assert said.startswith(r"node 1 (host1): \x1b[31mno <redacted> here xxx")
+    assert len(said) < 600
+
+
 def test_a_node_that_leaves_is_lost_with_its_reason(fleets: Fleets) -> None:
     engine, fleet = fleets.joined(node(), node(), why="not asked")
     engine.agent(1).close("it was interrupted")

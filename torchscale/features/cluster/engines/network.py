@@ -27,10 +27,14 @@ from torchscale.features.cluster.nodes.loop import LoopThread
 from torchscale.features.cluster.nodes.member import Member
 from torchscale.features.cluster.nodes.member_network import MemberNetwork
 from torchscale.features.cluster.nodes.membership import Membership
+from torchscale.util.redaction import redact_text
 from torchscale.util.text import one_line
 
 _BEFORE_MARK_BYTES = 64 << 10
 """What may be printed before an agent's first frame: banners of prologs."""
+
+_SAID_CHARACTERS = 500
+"""What is shown of what an engine says: the end of a log may be one long line."""
 
 
 class EngineNetwork(MemberNetwork):
@@ -102,6 +106,7 @@ class EngineNetwork(MemberNetwork):
             said = await asyncio.get_running_loop().run_in_executor(
                 None, self._engine.why_ended, rank
             )
+        said = one_line(redact_text(said))[:_SAID_CHARACTERS]
         return said or connection_ending(error, self._silent_seconds)
 
     async def _join(self, rank: int, channel: Channel, hello: Hello) -> Member | None:

@@ -74,6 +74,7 @@ class Files:
         self.content = dict(content)
         self.on: dict[str, Callable[[str], object]] = {}
         self.order: list[str] = []
+        self.list_within: list[dict[str, Any]] = []
         self.active = self.most_active = 0
         self.lock = threading.Lock()
 
@@ -87,11 +88,14 @@ class Files:
     def ls(self, root: str, detail: bool) -> list[dict[str, Any]]:
         """All of it, as if it lay side by side."""
         self._act("ls", root)
-        return list(self.find(root, detail).values())
+        return self.list_within or list(self._below(root).values())
 
     def find(self, root: str, detail: bool) -> dict[str, dict[str, Any]]:
         """Every object below ``root``."""
         self._act("find", root)
+        return self._below(root)
+
+    def _below(self, root: str) -> dict[str, dict[str, Any]]:
         return {
             key: {"name": key, "size": len(content), "type": "file"}
             for key, content in self.content.items()

@@ -90,8 +90,7 @@ def test_a_copy_that_fails_says_why_and_what_to_type(
     assert not copy_results(folder, PLACE, recorder)
     assert recorder.notes == [
         "warning: not copied: memory://bucket/runs/demo: access denied (Access Denied); set "
-        "AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your store; of a "
-        "public bucket FSSPEC_S3_ANON=true",
+        "AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and a key",
         f"The results are in {folder}. To copy them: torchscale export --to storage {folder} -o "
         f"{PLACE}",
     ]

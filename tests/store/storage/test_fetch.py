@@ -169,12 +169,19 @@ def test_an_object_that_goes_meanwhile_is_named(got: Callable[..., dict[str, byt
         got(files)
 
 
+@pytest.mark.parametrize(("call", "bound"), [("ls", "ANSWER_SECONDS"), ("find", "LISTING_SECONDS")])
 def test_a_listing_that_never_ends_is_given_up(
-    got: Callable[..., dict[str, bytes]], monkeypatch: pytest.MonkeyPatch, silence: threading.Event
+    got: Callable[..., dict[str, bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+    silence: threading.Event,
+    call: str,
+    bound: str,
 ) -> None:
-    monkeypatch.setattr(module, "LISTING_SECONDS", 0.01)
+    monkeypatch.setattr(module if call == "find" else service, bound, 0.01)
     files = Files({"bucket/run/a": b"12345"})
-    files.on["ls"] = lambda key: silence.wait()
+    within = {"name": "bucket/run/cells", "type": "directory"}
+    monkeypatch.setattr(files, "list_within", [within])
+    files.on[call] = lambda key: silence.wait()
     with pytest.raises(FileSystemError, match=r"no answer within 0\.01 s"):
         got(files)
 
@@ -222,14 +229,12 @@ def test_the_copy_is_as_old_as_the_object(
 ) -> None:
     moment = datetime(2026, 1, 2, tzinfo=timezone.utc)
     files = Files({"bucket/run/a": b"1"})
-    listed = files.find
+    listed = files.ls
 
-    def with_times(root: str, detail: bool) -> dict[str, dict[str, object]]:
-        return {
-            key: {**entry, "LastModified": moment} for key, entry in listed(root, detail).items()
-        }
+    def with_times(root: str, detail: bool) -> list[dict[str, object]]:
+        return [{**entry, "LastModified": moment} for entry in listed(root, detail)]
 
-    monkeypatch.setattr(files, "find", with_times)
+    monkeypatch.setattr(files, "ls", with_times)
     got(files)
     assert (tmp_path / "new/run/a").stat().st_mtime == moment.timestamp()
 

@@ -99,7 +99,8 @@ def fetch(address: Address, target: Path, parts: FetchedParts, observer: Observe
 def _listed(service: Service, parts: FetchedParts) -> tuple[list[_Object], list[str]]:
     """What is to be fetched, and the keys that no file can have."""
     root = service.root.rstrip("/")
-    entries, refused = service.answered(lambda: _entries(service, root), LISTING_SECONDS)
+    first = service.answered(lambda: list(service.files.ls(root, detail=True)))
+    entries, refused = service.answered(lambda: _entries(service, root, first), LISTING_SECONDS)
     if len(entries) == 1 and root in entries and entries[root]["type"] == "file":
         return [_object(root, "", entries[root])], []
     left_out = re.compile(f"(?:|.*/)(?:{parts.value})") if parts.value else None
@@ -118,12 +119,15 @@ def _listed(service: Service, parts: FetchedParts) -> tuple[list[_Object], list[
     return [_object(safe[name], name, entries[safe[name]]) for name in files], refused + folders
 
 
-def _entries(service: Service, root: str) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
+def _entries(
+    service: Service, root: str, first: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
     """Key → what the store says of the object: those of ``root``, quarantine left out; and keys
-    that are those of a folder too. Runs in a thread that may be left behind."""
+    that are those of a folder too. ``first``: what lies directly in it. Runs in a thread that may
+    be left behind."""
     found: dict[str, Mapping[str, Any]] = {}
     folders = set()
-    for entry in service.files.ls(root, detail=True):
+    for entry in first:
         name = entry["name"].rstrip("/")
         if entry["type"] != "directory":
             found[entry["name"]] = entry

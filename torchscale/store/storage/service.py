@@ -7,10 +7,12 @@ thread, which is left behind where no answer comes.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import queue
 import threading
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from torchscale.errors import FileSystemError, TorchscaleError, UsageError
@@ -88,34 +90,49 @@ class Service:
     def no_answer(self, seconds: float) -> FileSystemError:
         """The error of a store that is silent."""
         return FileSystemError(
-            f"{self.address.text}: no answer within {seconds:g} s", hint=_endpoint_hint()
+            f"{self.address.text}: no answer within {seconds:g} s", hint=self._up_hint()
         )
+
+    def _up_hint(self) -> str:
+        """What to look at where a store does not answer."""
+        if self.address.scheme != "s3":
+            return "look whether the network is up, and try again"
+        endpoint = _s3_endpoint()
+        if endpoint:
+            return f"look whether {redact_text(endpoint)} (AWS_ENDPOINT_URL) is up, and try again"
+        return "look whether the network is up, and try again; AWS_ENDPOINT_URL names another S3"
 
     def explained(self, error: BaseException) -> BaseException:
         """An error of its library in words; one of ours, and what is no error, as it is."""
         if isinstance(error, TorchscaleError) or not isinstance(error, Exception):
             return error
         names = _class_names(error)
-        where = self.address.text
+        where, login = self.address.text, _LOGIN.get(self.address.scheme, _AZURE_LOGIN)
         if names & _CREDENTIALS:
-            return FileSystemError(f"{where}: no credentials were found", hint=_LOGIN)
+            return FileSystemError(f"{where}: no credentials were found", hint=login)
         if names & _UNREACHABLE:
-            return FileSystemError(f"{where}: cannot be reached", hint=_endpoint_hint())
+            return FileSystemError(f"{where}: cannot be reached", hint=self._up_hint())
         if names & _TIMED_OUT:
             return self.no_answer(ANSWER_SECONDS)
         if isinstance(error, FileNotFoundError):
             return _missing(where, str(error))
         if isinstance(error, PermissionError):
-            return FileSystemError(f"{where}: access denied ({_one_line(error)})", hint=_LOGIN)
+            return FileSystemError(f"{where}: access denied ({_one_line(error)})", hint=login)
         return FileSystemError(
-            f"{where}: {_one_line(error) or type(error).__name__}", hint=_endpoint_hint()
+            f"{where}: {_one_line(error) or type(error).__name__}", hint=self._up_hint()
         )
 
 
-_LOGIN = (
-    "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your store; of a "
-    "public bucket FSSPEC_S3_ANON=true"
+_LOGIN: Mapping[str, str] = MappingProxyType(
+    {
+        "s3": "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a public bucket "
+        "FSSPEC_S3_ANON=true",
+        "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or gcloud auth application-default login",
+    }
 )
+_AZURE_LOGIN = "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and a key"
+_TALKATIVE = ("fsspec", "s3fs", "gcsfs", "adlfs", "azure", "aiobotocore", "botocore", "asyncio")
+"""Loggers of the libraries: they write tracebacks to the terminal where nobody listens."""
 
 
 def _missing(where: str, reason: str) -> UsageError:
@@ -128,6 +145,8 @@ def _missing(where: str, reason: str) -> UsageError:
 def _opened(address: Address) -> Any:  # noqa: ANN401 - fsspec has no types
     import fsspec  # noqa: PLC0415 - an extra, and only addresses need it
 
+    for name in _TALKATIVE:
+        logging.getLogger(name).addHandler(logging.NullHandler())
     library = LIBRARIES[address.scheme]
     if library:
         importlib.import_module(library)
@@ -159,13 +178,6 @@ def _settings(scheme: str) -> Mapping[str, object]:
 def _s3_endpoint() -> str:
     variables = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
     return next((os.environ[name] for name in variables if os.environ.get(name)), "")
-
-
-def _endpoint_hint() -> str:
-    endpoint = _s3_endpoint()
-    if endpoint:
-        return f"look whether {redact_text(endpoint)} (AWS_ENDPOINT_URL) is up, and try again"
-    return "look whether the network is up, and try again; AWS_ENDPOINT_URL names another S3"
 
 
 def _class_names(error: BaseException) -> set[str]:

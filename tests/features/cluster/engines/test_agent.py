@@ -22,6 +22,7 @@ from torchscale.features.cluster.nodes.agent_messages import AgentSetup, Hello
 from torchscale.features.cluster.nodes.channel import keyed_mac
 from torchscale.features.cluster.nodes.messages import (
     TO_LEADER,
+    Alive,
     Farewell,
     Join,
     Leaving,
@@ -81,6 +82,7 @@ class Line:
         )
         for start in range(0, len(content), 100):
             self._write(1, content[start : start + 100])
+            self.send(Alive())
 
     def end(self) -> None:
         """End its standard input."""
@@ -245,3 +247,40 @@ def test_what_else_is_printed_goes_to_standard_error() -> None:
 def test_an_address_is_towards_another_machine() -> None:
     assert address_towards(()) == ""
     assert address_towards(("127.0.0.1", "no address", "::1")) == ""
+
+
+@pytest.mark.parametrize(
+    ("peers", "ours", "address"),
+    [
+        (("10.0.0.2",), "10.0.0.1", "10.0.0.1"),
+        (("10.0.0.1", "10.0.0.2"), "10.0.0.1", "10.0.0.1"),  # two agents on this machine
+        (("10.0.0.1",), "10.0.0.1", ""),
+        (("10.0.0.2",), "127.0.0.1", ""),
+        (("fd00::2",), "fd00::1", "fd00::1"),
+    ],
+)
+def test_the_address_is_of_the_way_to_another_machine(
+    peers: tuple[str, ...], ours: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    families = []
+
+    class Probe:
+        def __init__(self, family: int, kind: int) -> None:
+            families.append(family)
+            assert kind == socket.SOCK_DGRAM
+
+        def __enter__(self) -> Probe:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            return
+
+        def connect(self, _: tuple[str, int]) -> None:
+            return
+
+        def getsockname(self) -> tuple[str, int]:
+            return ours, 1
+
+    monkeypatch.setattr("torchscale.features.cluster.engines.agent_follower.socket.socket", Probe)
+    assert address_towards(peers) == address
+    assert set(families) == {socket.AF_INET6 if ":" in ours else socket.AF_INET}

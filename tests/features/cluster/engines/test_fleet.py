@@ -134,6 +134,7 @@ def test_agents_take_part(fleets: Fleets) -> None:
         agent = engine.agent(rank)
         assert agent.setup is not None
         assert (agent.setup.node_rank, agent.setup.nodes, agent.setup.role) == (rank, 2, "sweep")
+        assert agent.follower.local_address == f"127.0.0.{rank + 1}"
         assert agent.setup.address == f"127.0.0.{rank + 1}"
         assert agent.setup.peers == (f"127.0.0.{2 - rank}",)
         assert agent.setup.silent_seconds == 20
@@ -508,6 +509,21 @@ def test_a_node_that_does_not_name_a_port_in_time_is_lost(
     assert 1 <= fleet.free_port(fleet.layout(2, 1)) <= 65535
     hanging.set()
     assert fleet.missing() == ("node 0 (n0) was lost: it did not name a free port within 0.2 s",)
+
+
+def test_a_node_that_cannot_be_asked_for_a_port_in_time_is_lost(
+    fleets: Fleets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "torchscale.features.cluster.engines.fleet"
+    monkeypatch.setattr(f"{module}.CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(f"{module}._PORT_SECONDS", 0.1)
+    _, fleet = fleets.joined(node(), node())
+    layout = fleet.layout(2, 1)
+    hanging = threading.Event()
+    fleet._loop.loop.call_soon_threadsafe(hanging.wait, SOON)
+    assert 1 <= fleet.free_port(layout) <= 65535
+    hanging.set()
+    assert fleet.available == 1
 
 
 def test_what_a_first_node_says_that_is_no_machine_is_an_error(

@@ -59,6 +59,13 @@ def test_a_folder_comes_whole(got: Callable[..., dict[str, bytes]]) -> None:
     }
 
 
+def test_where_nothing_has_figures_the_reader_gets_an_empty_folder(
+    got: Callable[..., dict[str, bytes]], tmp_path: Path
+) -> None:
+    assert got({"bucket/run/a.sqlite": b"x"}, FetchedParts.FIGURES) == {}
+    assert (tmp_path / "new" / "run").is_dir()
+
+
 def test_a_single_object_comes_as_a_file(got: Callable[..., dict[str, bytes]]) -> None:
     assert got({"bucket/run": b"12345"}) == {"new/run": b"12345"}
 
@@ -82,7 +89,7 @@ def test_what_is_never_needed_is_not_fetched(got: Callable[..., dict[str, bytes]
 
 def test_figures_need_neither_steps_nor_recordings(got: Callable[..., dict[str, bytes]]) -> None:
     kept = ["record.json", "telemetry.jsonl", "rank-0.json"]
-    left_out = ["steps-rank-0.jsonl", "profile-0/trace.json.gz", "profile-0/run.nsys-rep"]
+    left_out = ["steps-rank-0.jsonl", "profile-0/trace.json", "run.nsys-rep", "torchrun.log"]
     content = {f"bucket/run/cells/a/{key}": b"x" for key in [*kept, *left_out]}
     content["bucket/run/cells/a/profile-0/analysis.json"] = b"x"
     names = {f"new/run/cells/a/{key}" for key in [*kept, "profile-0/analysis.json"]}

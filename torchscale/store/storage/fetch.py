@@ -44,10 +44,10 @@ _SHOWN = 3
 class FetchedParts(Enum):
     """What of a folder is fetched. ``quarantine/``, locks and unfinished files never are."""
 
-    ALL = ""
-    FIGURES = r"steps-rank-\d+\.jsonl|profile-\d+/.*\.(?:gz|nsys-rep|sqlite|qdrep|pt\.trace\.json)"
-    """What tables and reports are made of: without each step's own line, and without recordings that
-    were analyzed where they were made."""
+    ALL = r".*"
+    FIGURES = r"(?!(?:.*/)?(?:steps-rank-\d+\.jsonl|profile-\d+/(?!analysis\.json$))).*\.(?:json|jsonl|csv)"
+    """What tables and reports are made of: neither each step's own line, nor recordings that were
+    analyzed where they were made, nor logs."""
 
 
 _NEVER = re.compile(r"(?:|.*/)(?:quarantine/.*|\.lock|\.[^/]*\.tmp|\.copied\.json)")
@@ -103,18 +103,20 @@ def _listed(service: Service, parts: FetchedParts) -> tuple[list[_Object], list[
     entries, refused = service.answered(lambda: _entries(service, root, first), LISTING_SECONDS)
     if len(entries) == 1 and root in entries and entries[root]["type"] == "file":
         return [_object(root, "", entries[root])], []
-    left_out = re.compile(f"(?:|.*/)(?:{parts.value})") if parts.value else None
+    wanted = re.compile(parts.value, re.DOTALL)
     safe: dict[str, str] = {}
+    is_empty = True
     for key in entries:
         name = relative_key(root, key)
-        if name is None or _NEVER.fullmatch(name) or (left_out and left_out.fullmatch(name)):
+        if name is None or _NEVER.fullmatch(name):
             continue
-        if is_safe(name):
-            safe[name] = key
-        else:
+        is_empty = False
+        if not is_safe(name):
             refused.append(name)
+        elif wanted.fullmatch(name):
+            safe[name] = key
     files, folders = without_collisions(safe)
-    if not files:
+    if is_empty:
         raise UsageError(f"{service.address.text}: there is nothing at this address")
     return [_object(safe[name], name, entries[safe[name]]) for name in files], refused + folders
 
@@ -164,8 +166,8 @@ def _check_bounds(objects: list[_Object], shown: str, place: Path) -> None:
             f"{shown} holds more than {MAX_FILES:,} files, the most that are fetched",
             hint="name one run in it",
         )
-    largest = max(objects, key=lambda one: one.size)
-    if largest.size > MAX_FILE_BYTES:
+    largest = max(objects, key=lambda one: one.size, default=None)
+    if largest is not None and largest.size > MAX_FILE_BYTES:
         raise StoreError(
             f"{shown}: {one_line(largest.name) or 'it'} has {format_bytes(largest.size)}; a file "
             f"of at most {format_bytes(MAX_FILE_BYTES)} is fetched",
@@ -208,7 +210,9 @@ class _Fetching:
         self._left: dict[str, int] = {}
 
     def all(self, objects: Sequence[_Object], say: Callable[[Moved], None]) -> None:
-        """Fetch them."""
+        """Fetch them. Where there are none, an empty folder is what its reader is told of."""
+        if not objects:
+            self._target.mkdir()
         for one in objects:
             self._place(one).parent.mkdir(parents=True, exist_ok=True)
             self._place(one).touch()

@@ -89,8 +89,8 @@ class _Node:
         leading = lead_nodes(
             self.cluster, self.token, description, settings, stop=stop, observer=observer
         )
-        with leading as (leader, conclusion):
-            yield led_nodes(leader, planned, conclusion, stop, observer)
+        with leading as (fleet, conclusion):
+            yield led_nodes(fleet, planned, conclusion, stop, observer)
 
     def follow(self, experiment: Experiment, observer: Observer, make: Planner) -> ExitCode | int:
         """Take part as another node than the first."""
@@ -137,25 +137,25 @@ class _LedNodes:
     """The nodes of a sweep that this process leads."""
 
     def __init__(
-        self, leader: Fleet, plan: Plan, observer: Observer, conclusion: Conclusion
+        self, fleet: Fleet, plan: Plan, observer: Observer, conclusion: Conclusion
     ) -> None:
-        self._leader, self._plan, self._observer = leader, plan, observer
+        self._fleet, self._plan, self._observer = fleet, plan, observer
         self._conclusion = conclusion
         self._put_off: set[str] = set()
 
     @property
     def run_all(self) -> bool:
         """Whether also launches on a single node are theirs, and not of this machine."""
-        return self._leader.here is None
+        return self._fleet.here is None
 
     def update(self) -> None:
         """Let nodes in that have come since the last call, and show what happened meanwhile."""
-        self._leader.admit_late()
-        show_notes(self._leader, self._observer)
+        self._fleet.admit_late()
+        show_notes(self._fleet, self._observer)
 
     def can_run(self, cell: AnyCell) -> bool:
         """Whether as many nodes are there as ``cell`` needs."""
-        possible = self._plan.nodes_of(cell.world_size) <= self._leader.available
+        possible = self._plan.nodes_of(cell.world_size) <= self._fleet.available
         if possible:
             self._put_off.discard(cell.id)
         else:
@@ -174,13 +174,13 @@ class _LedNodes:
     ) -> LaunchRecord:
         """Run a launch over as many nodes as it needs. Returns its record."""
         world_size = task.cell.world_size
-        nodes = self._leader.layout(
+        nodes = self._fleet.layout(
             self._plan.nodes_of(world_size), self._plan.local_size(world_size)
         )
         return run_over_nodes(
             task,
             directory,
-            self._leader,
+            self._fleet,
             nodes,
             limits=limits,
             extra_env=extra_env,
@@ -191,7 +191,7 @@ class _LedNodes:
     def conclude(self, exit_code: ExitCode, interrupted: bool) -> None:
         """The sweep has ended: say which cells wait for nodes, and what the other nodes are
         told."""
-        show_notes(self._leader, self._observer)
+        show_notes(self._fleet, self._observer)
         self._conclusion.exit_code = exit_code
         if interrupted:
             self._conclusion.reason = "interrupted on node 0"
@@ -199,7 +199,7 @@ class _LedNodes:
             where = "" if self.run_all else " on every node"
             self._observer.note(
                 f"{plural(len(self._put_off), 'cell')} could not be measured for lack of nodes: "
-                f"{'; '.join(self._leader.missing())}. The same command{where} continues"
+                f"{'; '.join(self._fleet.missing())}. The same command{where} continues"
             )
 
 

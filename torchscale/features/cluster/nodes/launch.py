@@ -110,22 +110,22 @@ def run_over_nodes(
     )
 
 
-def _inspect_others(leader: Fleet, remote: RemoteLaunch) -> Callable[[], object]:
+def _inspect_others(fleet: Fleet, remote: RemoteLaunch) -> Callable[[], object]:
     """Ask the other nodes' ranks where they are while all still wait for each other: ranks raise
     when one is ended."""
-    leader.inspect(remote)
+    fleet.inspect(remote)
     return lambda: wait_until(lambda: remote.is_inspected, timeout_seconds=INSPECT_SECONDS)
 
 
 def _await_others(
-    leader: Fleet, remote: RemoteLaunch, ending: LaunchEnding, stop: StopRequest
+    fleet: Fleet, remote: RemoteLaunch, ending: LaunchEnding, stop: StopRequest
 ) -> None:
     """Wait for the other nodes' torchruns, end them where this one's says that there is nothing to
     wait for, and wait for their files."""
     fine = ending.kind is EndingKind.FINISHED and not ending.exit_code and not remote.failed
     if fine:
         wait_until(lambda: remote.has_ended or stop.at_once, timeout_seconds=END_SECONDS)
-    leader.end(remote, at_once=stop.at_once)
+    fleet.end(remote, at_once=stop.at_once)
     wait_until(lambda: remote.has_ended, timeout_seconds=END_SECONDS)
     wait_until(lambda: remote.is_collected or not remote.has_ended, timeout_seconds=FILES_SECONDS)
 

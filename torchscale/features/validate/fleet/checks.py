@@ -60,7 +60,7 @@ class StepResult:
 
 
 def run_step(
-    leader: Fleet,
+    fleet: Fleet,
     nodes: Sequence[LaunchNode],
     steps: Sequence[CheckStep],
     run_part: RunPart | None,
@@ -73,7 +73,7 @@ def run_step(
     """Run a step on ``nodes``. Failures do not raise.
 
     Args:
-        leader: Fleet of the nodes.
+        fleet: Fleet of the nodes.
         nodes: Nodes that take part; ``steps[i]`` is the order of ``nodes[i]``.
         steps: What each does.
         run_part: The part of this machine, where it is the first of them.
@@ -86,7 +86,7 @@ def run_step(
     own = directory / "own"
     own.mkdir()
     deadline = time.monotonic() + seconds
-    remote = leader.start_check(nodes, lambda node: {RESULT: files[node.node_rank]}, steps)
+    remote = fleet.start_check(nodes, lambda node: {RESULT: files[node.node_rank]}, steps)
     try:
         problem = ""
         if run_part is not None:
@@ -97,14 +97,14 @@ def run_step(
                 lambda: remote.has_ended or stop.asked or (together and remote.failed),
                 timeout_seconds=left,
             )
-        leader.end(remote, at_once=stop.at_once)
+        fleet.end(remote, at_once=stop.at_once)
         wait_until(lambda: remote.has_ended or stop.at_once, timeout_seconds=END_SECONDS)
         wait_until(
             lambda: remote.is_collected or not remote.has_ended, timeout_seconds=FILES_SECONDS
         )
     finally:
-        leader.end(remote, at_once=True)
-        leader.forget(remote, "it did not end its part of the check")
+        fleet.end(remote, at_once=True)
+        fleet.forget(remote, "it did not end its part of the check")
     problems = {0: problem} if problem else {}
     for part in remote.parts:
         reason = "no answer"

@@ -48,13 +48,13 @@ class PairwiseSteps:
 
     def __init__(
         self,
-        leader: Fleet,
+        fleet: Fleet,
         stop: StopRequest,
         observer: Observer,
         run_step: RunTogether,
         timeout_seconds: float,
     ) -> None:
-        self._leader, self._stop, self._observer = leader, stop, observer
+        self._fleet, self._stop, self._observer = fleet, stop, observer
         self._run_step, self._timeout_seconds = run_step, timeout_seconds
 
     def run_rails(
@@ -100,7 +100,7 @@ class PairwiseSteps:
             gpu, where = rail.gpu, f" with GPU {rail.gpu} of each"
         if rail.network:
             where = f" in network {rail.network}"
-        layout = self._leader.layout(self._leader.available, 1)
+        layout = self._fleet.layout(self._fleet.available, 1)
         ranks = [node.node_rank for node in layout]
         times = MeasuredPairs()
         schedule, repeats = rounds(len(layout)), REPEATS
@@ -152,7 +152,7 @@ class PairwiseSteps:
     ) -> str:
         """Add the times of ``schedule`` to ``times``. Returns why there are none."""
         partners = [[partner_of(place, made) for made in schedule] for place in range(len(layout))]
-        port = self._leader.free_port(layout)
+        port = self._fleet.free_port(layout)
         steps = [
             CheckStep(
                 order=0,

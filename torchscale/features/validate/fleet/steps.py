@@ -54,7 +54,7 @@ class FleetSteps:
 
     def __init__(
         self,
-        leader: Fleet,
+        fleet: Fleet,
         options: FleetOptions,
         stop: StopRequest,
         observer: Observer,
@@ -62,12 +62,12 @@ class FleetSteps:
         *,
         conclusion: Conclusion,
     ) -> None:
-        self._leader, self._options = leader, options
+        self._fleet, self._options = fleet, options
         self._stop, self._observer, self._directory = stop, observer, directory
         self._steps = 0
         self._addresses: dict[int, tuple[IPv4Interface, ...]] = {}
         self._pairs = PairwiseSteps(
-            leader, stop, observer, self._run_together, options.timeout_seconds
+            fleet, stop, observer, self._run_together, options.timeout_seconds
         )
         self.conclusion = conclusion
 
@@ -79,16 +79,16 @@ class FleetSteps:
         left_out: Sequence[Rail] = ()
         slow: tuple[SlowRail, ...] = ()
         backend, ranks = _common_ranks(nodes)
-        if self._leader.available > 1 and not self._stop.asked:
+        if self._fleet.available > 1 and not self._stop.asked:
             collective = self._run_collective(backend, ranks)
-        if self._options.pairwise and self._leader.available > 1 and not self._stop.asked:
+        if self._options.pairwise and self._fleet.available > 1 and not self._stop.asked:
             names = {node.node_rank: node.hostname for node in nodes}
             asked = self._rails(backend, ranks)
             rails = self._pairs.run_rails(backend, names, asked)
             measured = {(each.rail or 0, each.network) for each in rails}
             left_out = [each for each in asked if (each.gpu, each.network) not in measured]
             slow = self._pairs.confirmed(backend, names, rails)
-        show_notes(self._leader, self._observer)
+        show_notes(self._fleet, self._observer)
         speeds = policy = None
         if self._options.acceptance is not None:
             policy = self._options.acceptance.policy
@@ -109,7 +109,7 @@ class FleetSteps:
         """Over NCCL each GPU that every node has, over gloo each network that all nodes are in."""
         if is_nccl(backend):
             return [Rail(gpu=gpu) for gpu in range(ranks)]
-        first = self._leader.layout(1, 1)[0]
+        first = self._fleet.layout(1, 1)[0]
         shared = common_networks(list(self._addresses.values()), first.address)
         if len(shared) < 2:
             return [Rail()]
@@ -117,7 +117,7 @@ class FleetSteps:
 
     def _check_nodes(self) -> list[FleetNode]:
         """The checks of every node, all at the same time."""
-        layout = self._leader.layout(self._leader.available, 1)
+        layout = self._fleet.layout(self._fleet.available, 1)
         options = self._options
         seconds = (
             _PROBE_SECONDS + 2 * options.timeout_seconds + 2 * (options.burn_in_seconds or 0.0)
@@ -140,7 +140,7 @@ class FleetSteps:
             for node in layout
         ]
         present = {node.node_rank for node in layout}
-        for rank in range(self._leader.nodes):
+        for rank in range(self._fleet.nodes):
             if rank not in present:
                 reason = "it did not join"
                 if self._stop.asked:
@@ -163,7 +163,7 @@ class FleetSteps:
         )
 
     def _run_collective(self, backend: str, ranks: int) -> CollectiveFacts:
-        layout = self._leader.layout(self._leader.available, ranks)
+        layout = self._fleet.layout(self._fleet.available, ranks)
         step = CheckStep(
             order=0,
             kind="collective",
@@ -171,7 +171,7 @@ class FleetSteps:
             nodes=len(layout),
             backend=backend,
             ranks=ranks,
-            master_port=self._leader.free_port(layout),
+            master_port=self._fleet.free_port(layout),
         )
         with self._observer.status(f"Running a collective over {plural(len(layout), 'node')}"):
             result = self._run(
@@ -181,8 +181,9 @@ class FleetSteps:
                 together=True,
             )
         facts = None
-        if 0 in result.files and not result.problems:
-            facts = read_sent(result.files[0], CollectiveFacts)
+        first = result.files.get(layout[0].node_rank)
+        if first is not None and not result.problems:
+            facts = read_sent(first, CollectiveFacts)
         if facts is not None:
             return facts
         return CollectiveFacts(
@@ -202,7 +203,7 @@ class FleetSteps:
         seconds: float,
         together: bool,
     ) -> StepResult:
-        own = self._leader.here
+        own = self._fleet.here
         part = None
         if own is not None:
             part = NodePart(self._options, own.address, own.address, self._observer).run
@@ -210,7 +211,7 @@ class FleetSteps:
         directory = self._directory / str(self._steps)
         directory.mkdir()
         return run_step(
-            self._leader,
+            self._fleet,
             layout,
             steps,
             part,

@@ -111,6 +111,7 @@ class LineEngine:
         self.why = why
         self.is_closed = False
         self._lines: list[socket.socket] = []
+        self._started: list[object] = []
 
     def agent(self, rank: int) -> Agent:
         """The agent of a node."""
@@ -127,6 +128,7 @@ class LineEngine:
         except BaseException:
             ours.close()
             raise
+        self._started.append(self.running[rank])
         return ours
 
     def why_ended(self, rank: int) -> str:
@@ -137,7 +139,7 @@ class LineEngine:
 
     def end(self) -> None:
         """End what is left."""
-        for running in self.running.values():
+        for running in self._started:
             if isinstance(running, Agent):
                 running.close()
         for line in self._lines:

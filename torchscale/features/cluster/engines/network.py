@@ -78,10 +78,10 @@ class EngineNetwork(MemberNetwork):
             channel, hello = await self._greet(line)
             self._greeted[rank] = (channel, hello)
             if hello.niceness > 0:
+                text = f"node {rank} ({one_line(hello.hostname)}) measures at niceness"
+                what = "; start Ray there with RAY_worker_niceness=0" * (self._engine.name == "ray")
                 self._membership.add_note(
-                    f"warning: node {rank} ({one_line(hello.hostname)}) measures at niceness "
-                    f"{hello.niceness}: other processes there come first. Ray gives it to its "
-                    "workers: start Ray with RAY_worker_niceness=0, or as root"
+                    f"warning: {text} {hello.niceness}: other processes come first{what}"
                 )
             async with self._showing_life(channel):
                 member = await self._join(rank, channel, hello)

@@ -17,9 +17,6 @@ from torchscale.util.processes.subprocesses import wait_until
 SOON = 30.0
 AGENT = """
 import os, sys
-if os.fork():
-    os._exit(0)
-os.setsid()
 sys.stderr.write("what it says\\n")
 sys.stderr.flush()
 print(os.getpid(), os.getcwd(), os.environ.get("OMP_NUM_THREADS"), flush=True)
@@ -27,7 +24,7 @@ for line in sys.stdin:
     sys.stdout.write(line.upper())
     sys.stdout.flush()
 """
-"""Forks as an agent does, and answers."""
+"""Answers."""
 
 
 @pytest.fixture
@@ -110,18 +107,6 @@ def test_an_agent_that_has_ended_is_noticed(actor: AgentActor, module: str, tmp_
     assert wait_until(lambda: actor.read(1.0) is None, timeout_seconds=SOON)
     actor.write(b"x")
     actor.write(b"x")
-
-
-@pytest.mark.slow
-def test_an_agent_that_does_not_fork_in_time_is_ended(
-    actor: AgentActor, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torchscale.features.cluster.engines.ray_actor._FORK_SECONDS", 0.2)
-    (tmp_path / "stand_in.py").write_text("import time\ntime.sleep(60)\n")
-    with pytest.raises(subprocess.TimeoutExpired):
-        actor.start([module], str(tmp_path), {})
-    assert not psutil.Process().children()
-    assert actor.read(0.1) is None
 
 
 def test_without_an_agent_there_is_nothing(actor: AgentActor) -> None:

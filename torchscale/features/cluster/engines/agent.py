@@ -44,7 +44,7 @@ def main() -> int:
     """Take part. Returns the exit code."""
     role, *how = sys.argv[1:]
     if how == ["detached"]:
-        _detach()
+        _leave_worker()
     line = _Line()
     adopt_orphans()
     with stop_on_signals() as stop, ExitStack() as stack:
@@ -62,12 +62,9 @@ def main() -> int:
             line.close()
 
 
-def _detach() -> None:
-    """Leave the actor that started this process: nobody's child, in a session of its own, without
-    the signal mask and the niceness that it got there. The agent says which niceness it has."""
-    if os.fork():
-        os._exit(0)
-    os.setsid()
+def _leave_worker() -> None:
+    """Give up the signal mask and the niceness that a worker of Ray has given this process, and its
+    place among those that end first where memory runs out. The agent says which niceness it has."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     with contextlib.suppress(PermissionError):  # root alone lowers it
         os.setpriority(os.PRIO_PROCESS, 0, 0)

@@ -13,10 +13,10 @@ import contextlib
 import os
 import selectors
 import socket
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from torchscale.util.detached import start_detached
 from torchscale.util.interpreter import module_command
 from torchscale.util.processes.subprocesses import tail
 from torchscale.util.scratch import scratch_directory
@@ -24,9 +24,6 @@ from torchscale.util.scratch import scratch_directory
 _CHUNK = 1 << 20
 """Bytes of an answer: Ray carries 150 MB/s of this size between nodes."""
 _OF_RAY = ("RAY_", "SPT_NOENV", "PYTHONBREAKPOINT", "OMP_NUM_THREADS")
-_FORK_SECONDS = 50.0
-"""Time limit for the agent to import what it needs and to fork: below a second, more from a cold
-network file system. Less than the process that leads waits for an actor's start."""
 
 
 class AgentActor:
@@ -49,23 +46,20 @@ class AgentActor:
 
         Raises:
             OSError: it cannot be started.
+            subprocess.TimeoutExpired: it was not in time.
         """
         self.stop()
         ours, theirs = socket.socketpair()
         with theirs, (self._directory / "errors.log").open("wb") as errors:
-            process = subprocess.Popen(
-                module_command(*arguments),
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=errors,
-                env={**node_environment(), **variables},
-                cwd=directory if Path(directory).is_dir() else self._directory,
-            )
             try:
-                process.wait(_FORK_SECONDS)  # what goes on is a child of its
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+                start_detached(
+                    module_command(*arguments),
+                    line=theirs.fileno(),
+                    errors=errors,
+                    env={**node_environment(), **variables},
+                    cwd=Path(directory) if Path(directory).is_dir() else self._directory,
+                )
+            except BaseException:
                 ours.close()
                 raise
         self._line = ours

@@ -45,6 +45,7 @@ Formulas and reports, which take most of the time, do not."""
 LEFT_OUT = (
     "--ignore=tests/schema/cells/test_kinds.py",  # needs torch
     "--ignore=tests/util/test_extras.py",  # needs extras
+    "--ignore=tests/store/storage",  # needs an extra
     "--deselect=tests/features/compare/cli/test_history.py::test_the_page",
     "--ignore-glob=*_fuzz.py",  # many examples of what other tests do
     "--deselect=tests/config/test_load.py::test_any_bytes_give_an_experiment_or_a_clear_error",

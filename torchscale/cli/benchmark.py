@@ -170,6 +170,9 @@ def benchmark(
     if node is not None and ahead is not None:
         ahead.close()  # nodes of a cluster run launches together
         ahead = None
+    if node is not None and node.detection is not None and detection is not None:
+        detection.close()  # a node of an engine is examined in the place of this machine
+        detection = None
     if node is not None and not node.is_leader:
         raise typer.Exit(node.follow(experiment, TERMINAL, partial(plan_run, detection=detection)))
     outcome = run.benchmark(

@@ -60,6 +60,10 @@ class MachineDetection:
 
     def __exit__(self, *_: object) -> None:
         """End it, if nobody has asked for the result."""
+        self.close()
+
+    def close(self) -> None:
+        """End it."""
         self._process.__exit__()
 
     def result(self) -> Machine:

@@ -115,7 +115,7 @@ def benchmark(
     [cyan]torchscale benchmark my_matrix.yaml --engine slurm --nnodes 4[/cyan]
 
     [cyan]torchscale benchmark my_matrix.yaml --nnodes 2 --node-rank 0 --master
-    10.0.0.1:29500[/cyan]
+    10.0.0.1:29500 --token-file token[/cyan]
     """
     from torchscale.config.arguments import load_from_arguments  # noqa: PLC0415 - `--help` does not need it
     from torchscale.measure.detection import start_detection  # noqa: PLC0415

@@ -37,7 +37,7 @@ class NodeArguments:
 
     nodes: Annotated[
         int | None,
-        option("--nnodes N", "Nodes of the sweep. Default: as a scheduler says, else 1."),
+        option("--nnodes N", "How many nodes. Default: what the scheduler says, else 1."),
     ] = None
     node_rank: Annotated[
         int | None, option("--node-rank R", "Which node this is, from 0; node 0 keeps the results.")
@@ -54,13 +54,16 @@ class NodeArguments:
         EngineChoice | None,
         option(
             "--engine NAME",
-            "What carries launches over nodes: slurm, ray or channel. Default: slurm in a job of "
-            "several nodes, ray where RAY_ADDRESS is set, else channel.",
+            "What starts launches on the nodes: slurm, ray or channel (one command a node). "
+            "Default: slurm in a job of several nodes, ray where RAY_ADDRESS is set, else channel.",
         ),
     ] = None
     ray_address: Annotated[
         str | None,
-        option("--ray-address HOST:PORT", "The Ray cluster. Default: $RAY_ADDRESS, else this one."),
+        option(
+            "--ray-address HOST:PORT",
+            "The Ray cluster. Default: $RAY_ADDRESS, else that of this machine.",
+        ),
     ] = None
 
 

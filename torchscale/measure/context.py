@@ -71,8 +71,9 @@ class PlannedRun:
             names = sorted({device.name for device in self.machine.environment.devices})
             planned = f" (planned for {self.named}, not this machine)" if self.named else ""
             return f"{len(self.plan.device_indices)} × {', '.join(names)}{planned}"
-        threads = f"{self.plan.threads_per_rank} thread{'s' * (self.plan.threads_per_rank > 1)}"
-        return f"CPU ({len(self.plan.device_indices)} cores, {threads} per rank, gloo)"
+        cores = plural(len(self.plan.device_indices), "core")
+        threads = plural(self.plan.threads_per_rank, "thread")
+        return f"CPU ({cores}, {threads} per rank, gloo)"
 
     @property
     def device_memory_bytes(self) -> int | None:

@@ -148,7 +148,7 @@ def test_a_comparison_that_could_show_nothing_fails_unless_that_is_allowed(
 ) -> None:
     before = [result(FIRST, STEADY[: len(after.launches)])]
     line = failed(judged(after, before=before))
-    assert f"no verdict, and it may be 25.0 % slower or more ({reason}; {UNCLEAR})" in line
+    assert f"no verdict: a loss of 25.0 % or more is not ruled out ({reason}; {UNCLEAR})" in line
     assert judged(after, before=before, allow_unclear=True) == Gate(ExitCode.OK)
 
 

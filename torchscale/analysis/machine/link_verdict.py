@@ -46,8 +46,8 @@ def _judge(cell: CollectivesCell, figures: CollectiveFigures, machine: LinkTopol
     ceiling = link_ceiling(machine)
     if ceiling is None:
         return LinkVerdict(
-            "No verdict on the link: what it allows is not known; declare it with hardware.link or "
-            "hardware.link_bytes_per_second."
+            "No verdict on the link: its rated speed is unknown; declare it with --link, "
+            "hardware.link or hardware.link_bytes_per_second."
         )
     peak = curve.peak
     algorithm = _algorithm(cell, curve, peak, figures.backend, machine.choices)

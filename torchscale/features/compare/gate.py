@@ -98,7 +98,7 @@ def _reasons(
         limit = format_percent(max(BLIND, pair.threshold), 1)
         why = _why_unclear(pair, metrics)
         reasons.append(
-            f"no verdict, and it may be {limit} slower or more ({why}; --accept unclear lets it "
+            f"no verdict: a loss of {limit} or more is not ruled out ({why}; --accept unclear lets it "
             "pass)"
         )
     return reasons

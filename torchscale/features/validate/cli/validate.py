@@ -138,7 +138,7 @@ def validate(
         str | None,
         option(
             "--burn-in TIME",
-            "Let all devices work with known results for so long (30s, 10m, 2h): find wrong "
+            "Stress all devices for so long (30s, 10m, 2h), with known results: find wrong "
             "bits, falling rates.",
         ),
     ] = None,
@@ -173,7 +173,8 @@ def validate(
 
     A node without a GPU can be fit for CPU benchmarking; the verdict names it as such.
 
-    Over several nodes, start the same command on each with its [bold]--node-rank[/bold]; all share
+    Over several nodes: in a job of Slurm or on a Ray cluster ([bold]--engine[/bold]) one command does it.
+    Elsewhere, start the same command on each node with its [bold]--node-rank[/bold]; all share
     a secret (TORCHSCALE_TOKEN or --token-file). Node 0 prints what differs between nodes, the
     checks of each, and the result of a collective over all. See `torchscale docs nodes`.
 
@@ -204,7 +205,8 @@ def validate(
 
     [cyan]torchscale validate --verify node.zip[/cyan]
 
-    [cyan]torchscale validate --nnodes 4 --node-rank 0 --master 10.0.0.1:29500 --pairwise[/cyan]
+    [cyan]torchscale validate --nnodes 4 --node-rank 0 --master 10.0.0.1:29500
+    --token-file token --pairwise[/cyan]
     """
     if brief and as_json:
         raise UsageError("--brief is a line and --json is JSON", hint="leave one of them out")

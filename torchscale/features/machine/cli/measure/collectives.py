@@ -96,7 +96,7 @@ def collectives(
     [cyan]torchscale measure collectives --op all_reduce --algo Ring,Tree,NVLS --proto Simple[/cyan]
 
     [cyan]torchscale measure collectives --gpus 16 --nnodes 2 --node-rank 0 --master
-    10.0.0.1:29500[/cyan]
+    10.0.0.1:29500 --token-file token[/cyan]
     """
     from torchscale.config.arguments import load_from_options  # noqa: PLC0415 - `--help` does not need it
     from torchscale.features.machine.measure import (  # noqa: PLC0415

@@ -220,6 +220,16 @@ def test_dead_nodes_are_none(ray: FakeRay) -> None:
     assert len(RayActors("sweep", None, None).nodes) == 1
 
 
+def test_a_head_without_cores_is_no_node(ray: FakeRay) -> None:
+    """Ray refuses a bundle of nothing."""
+    ray.cluster = [resources(CPU=0), resources(), resources(CPU=4), resources(CPU=2)]
+    assert len(RayActors("sweep", None, None).nodes) == 2
+    assert ray.bundles == [{"CPU": 2}] * 2
+    ray.cluster = [resources()]
+    with pytest.raises(MachineError, match="no node of the Ray cluster has a GPU or a CPU, of 1 n"):
+        RayActors("sweep", None, None)
+
+
 def test_more_nodes_than_there_are_are_refused(ray: FakeRay) -> None:
     with pytest.raises(UsageError, match="--nnodes 3: the Ray cluster has 2 nodes with GPUs"):
         RayActors("sweep", 3, None)

@@ -69,10 +69,14 @@ class RayActors:
     def _place(self, nodes: int | None) -> list[Any]:
         ray = self._ray
         alive = [node for node in ray.nodes() if node["Alive"]]
-        suited = [node for node in alive if node["Resources"].get("GPU")] or alive
+        kind, suited = _suited(alive)
         wanted = len(suited) if nodes is None else nodes
+        if not suited:
+            raise MachineError(
+                f"no node of the Ray cluster has a GPU or a CPU, of {plural(len(alive), 'node')}",
+                hint="add nodes (`ray start --address=…`); --num-cpus of theirs is over 0",
+            )
         if wanted > len(suited):
-            kind = "nodes with GPUs" if suited is not alive else "nodes"
             raise UsageError(
                 f"--nnodes {wanted}: the Ray cluster has {len(suited)} {kind}",
                 hint=f"add nodes (`ray start --address=…`), or ask for {len(suited)} at most",
@@ -213,6 +217,15 @@ def _place_key(node: EngineNode, here: str) -> tuple[object, ...]:
     """This machine first, then by the numbers in the names: ``n2`` before ``n10``."""
     parts = re.split(r"(\d+)", node.name)
     return (node.address != here, [int(part) if part.isdigit() else part for part in parts])
+
+
+def _suited(alive: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """The nodes that may be measured, with what they are called: those with GPUs, else those with
+    cores. A head is often told to have none, so that it gets no work."""
+    with_gpus = [node for node in alive if node["Resources"].get("GPU")]
+    if with_gpus:
+        return "nodes with GPUs", with_gpus
+    return "nodes with CPUs", [node for node in alive if node["Resources"].get("CPU")]
 
 
 def _bundle(nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -50,7 +50,7 @@ def test_amounts_in_words(found: dict[str, float], text: str) -> None:
 
 
 def test_a_reason_is_one_short_line() -> None:
-    assert _said(ValueError("\n  the node died \nand more")) == "ValueError: the node died"
+    assert _said(ValueError("\n  the node died. \nand more.")) == "ValueError: the node died"
     assert _said(ValueError("")) == "ValueError: no reason"
     assert len(_said(ValueError("x" * 999))) == 300
 

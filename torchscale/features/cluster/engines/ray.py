@@ -246,8 +246,9 @@ def _amounts(resources: Mapping[str, float]) -> str:
 
 
 def _said(error: Exception) -> str:
-    """What Ray says, in a line: its reasons are paragraphs with the trace of the actor."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """What Ray says, in a line without a full stop: its reasons are paragraphs with the trace of
+    the actor."""
+    lines = [line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()]
     return one_line(f"{type(error).__name__}: {lines[0] if lines else 'no reason'}")[:300]
 
 

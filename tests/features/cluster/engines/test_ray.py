@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from torchscale.errors import MachineError, UsageError
+from torchscale.features.cluster.engines.engine import EngineNode
 from torchscale.features.cluster.engines.ray import RayActors, _amounts, _bundle, _said
 
 SOON = 30.0
@@ -287,6 +288,28 @@ def test_a_node_is_started_again_in_a_new_actor(ray: FakeRay) -> None:
     with engine.open(0):
         assert [actor.place for actor in ray.actors] == [0, 1, 1]
         assert ray.actors[2].started
+    engine.close()
+
+
+def test_a_node_that_is_gone_is_not_waited_for(ray: FakeRay) -> None:
+    engine = RayActors("sweep", None, None)
+    engine.open(0).close()
+    ray.cluster[0]["Alive"] = False
+    with pytest.raises(MachineError, match="the Ray cluster has 1 node left"):
+        engine.open(0)
+    assert len(ray.actors) == 2
+    engine.close()
+
+
+def test_another_node_in_the_place_of_one_is_known(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its address is where the launches of a first node meet."""
+    engine = RayActors("sweep", None, None)
+    engine.open(0).close()
+    monkeypatch.setattr(Actor, "do_node", lambda _: ("n7", "10.0.0.7"))
+    with engine.open(0):
+        assert engine.nodes[0] == EngineNode("n7", "10.0.0.7")
     engine.close()
 
 

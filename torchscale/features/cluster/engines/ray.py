@@ -57,6 +57,7 @@ class RayActors:
         """
         self._arguments = (AGENT, role, "detached")
         self._stack = contextlib.ExitStack()
+        self.nodes: list[EngineNode] = []
         self._lines: dict[int, socket.socket] = {}
         self._used: set[int] = set()
         try:
@@ -104,7 +105,7 @@ class RayActors:
         found = [self._describe(actor) for actor in actors]
         order = sorted(range(wanted), key=lambda place: _place_key(found[place], here))
         self._places = order
-        self.nodes: Sequence[EngineNode] = [found[place] for place in order]
+        self.nodes = [found[place] for place in order]
         return [actors[place] for place in order]
 
     def _start_actor(self, place: int) -> Any:  # noqa: ANN401 - Ray's own handle
@@ -134,10 +135,11 @@ class RayActors:
         return EngineNode(name, address)
 
     def open(self, rank: int) -> socket.socket:
-        """Start a node's agent, in a new actor where the last one has died.
+        """Start a node's agent, in a new actor where the last one has died: on another node where
+        Ray has put that in the place of one that is gone.
 
         Raises:
-            MachineError: Ray cannot start it.
+            MachineError: Ray cannot start it, or has no node for it.
         """
         variables = {
             name: value
@@ -149,9 +151,13 @@ class RayActors:
             if rank in self._used:
                 self._end_line(rank)
                 _quietly(self._ray.kill, self._actors[rank])
+                self._require_nodes()
                 self._actors[rank] = self._start_actor(self._places[rank])
+                self.nodes[rank] = self._describe(self._actors[rank])
             self._used.add(rank)
             self._ray.get(self._actors[rank].start.remote(*arguments), timeout=_START_SECONDS)
+        except MachineError:
+            raise
         except Exception as error:  # of Ray, or what the actor met
             raise MachineError(f"Ray cannot start its agent: {_said(error)}") from error
         ours, theirs = socket.socketpair()
@@ -161,6 +167,16 @@ class RayActors:
                 target=carry, args=(self._actors[rank], theirs), name="ray", daemon=True
             ).start()
         return ours
+
+    def _require_nodes(self) -> None:
+        """
+        Raises:
+            MachineError: fewer nodes than there are bundles, so that an actor would be waited for
+                in vain.
+        """
+        _, suited = _suited([node for node in self._ray.nodes() if node["Alive"]])
+        if len(suited) < len(self._actors):
+            raise MachineError(f"the Ray cluster has {plural(len(suited), 'node')} left")
 
     def _carry_out(self, actor: Any, line: socket.socket) -> None:  # noqa: ANN401 - Ray's own handle
         """What the agent writes → the line, until either ends."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,6 +15,7 @@ from torchscale.config.choices import Rerun
 from torchscale.errors import ExitCode, MachineError, StoreError
 from torchscale.measure.benchmark import benchmark
 from torchscale.measure.dry_run import dry_run
+from torchscale.measure.nodes import ClusterNode, SweepNodes
 from torchscale.schema.state import State
 from torchscale.store.run_folder import RunFolder
 
@@ -137,3 +141,38 @@ def test_without_the_profiler_that_is_asked_for_everything_is_measured(
     )
     assert f"warning: {told}" in recorder.notes
     assert dry_run(config, output_dir=tmp_path, predict=False).notes == (told,)
+
+
+class NodesElsewhere:
+    """Nodes of an engine, none of which has come."""
+
+    is_leader, detection = True, None
+    run_all = True
+
+    @contextmanager
+    def lead(self, *_: object) -> Iterator[SweepNodes]:
+        yield cast(SweepNodes, self)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def update(self) -> None:
+        """Nothing happens."""
+
+    def can_run(self, _: object) -> bool:
+        return False
+
+    def conclude(self, *_: object) -> None:
+        """Nobody is told."""
+
+
+def test_over_an_engine_it_is_said_that_nothing_is_recorded(
+    tmp_path: Path, launches: FakeLaunches, recorder: Recorder
+) -> None:
+    """And no other reason is given."""
+    config = experiment(profiling={"enabled": True, "tool": "kineto", "trigger": "always"})
+    node = cast(ClusterNode, NodesElsewhere())
+    benchmark(config, output_dir=tmp_path, observer=recorder, node=node)
+    assert launches.ran == []
+    (said,) = (note for note in recorder.notes if "record" in note)
+    assert said.startswith("warning: no cell is recorded: a profiler records on this machine")

@@ -16,7 +16,7 @@ from torchscale.launch.machine import Detection
 from torchscale.measure.context import PlannedRun, measuring, plan_run, sweep_exit_code
 from torchscale.measure.exporting import sweep_exports
 from torchscale.measure.listener import listening
-from torchscale.measure.nodes import ClusterNode, closing_on_error, leading
+from torchscale.measure.nodes import ClusterNode, SweepNodes, closing_on_error, leading
 from torchscale.measure.profiling import CellProfiler, cell_profiler
 from torchscale.measure.sweep import Sweep
 from torchscale.observer import SILENT, Observer
@@ -110,7 +110,7 @@ def benchmark(
             _warn_of_other_conditions(folder.experiment, planned, len(pending), observer)
             observer.detail(f"run folder: {directory}")
             with listening(observer, plan.device, len(pending), repeats) as listener:
-                profiler = _profiler(planned, observer)
+                profiler = _profiler(planned, nodes, observer)
                 exports = sweep_exports(experiment, directory, observer, stop)
                 summary = sweep.run(pending, listener, stop, profiler, exports)
             if (
@@ -138,10 +138,18 @@ def _why_no_profile(experiment: Experiment, recorded: int) -> str:
     return "no cell was recorded, since none that was measured matches profiling.trigger"
 
 
-def _profiler(planned: PlannedRun, observer: Observer) -> CellProfiler | None:
+def _profiler(
+    planned: PlannedRun, nodes: SweepNodes | None, observer: Observer
+) -> CellProfiler | None:
     """Records the cells that ``profiling.trigger`` asks for; ``None`` where it asks for none, or
     none can be recorded: what can be measured is measured."""
     profiler, notes = cell_profiler(planned)
+    if profiler is not None and nodes is not None and nodes.run_all:
+        observer.note(
+            "warning: no cell is recorded: a profiler records on this machine, which may be none of "
+            "the nodes; --nnodes 1 on a node records"
+        )
+        return None
     for text in notes:
         observer.note(f"warning: {text}")
     return profiler

@@ -239,8 +239,6 @@ class Sweep:
         """Profile the cells that call for it and have no profile yet; a profile that fails leaves
         the cell's state as it is. Returns the cells that were profiled."""
         profiled: list[TrainingCell] = []
-        if self._nodes is not None and self._nodes.run_all:
-            return profiled  # recordings are of this machine, which may be none of the nodes
         settings = self._experiment.profiling
         if all(cell.cell.world_size == 1 for cell in summary.cells):
             settings = _without_other_ranks(settings)

@@ -21,6 +21,18 @@ def _nothing_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "_noted", set())
 
 
+@pytest.mark.parametrize(("nodes", "begin"), [("1", "write the"), ("2", "leave out srun")])
+def test_a_command_that_srun_started_on_many_nodes_needs_no_srun(
+    nodes: str, begin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHSCALE_TOKEN", raising=False)
+    monkeypatch.setenv("SLURM_STEP_NUM_NODES", nodes)
+    with pytest.raises(UsageError) as caught:
+        read_token(None)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(begin)
+
+
 def test_the_token_is_read_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHSCALE_TOKEN", "0c9e4b7f13a8d265")
     assert read_token(None) == b"0c9e4b7f13a8d265"

@@ -44,6 +44,10 @@ def read_token(path: Path | None, warn: Callable[[str], None] = lambda _: None) 
         "write the same secret on every node: `(umask 077; openssl rand -hex 32 > token)`, then "
         f"--token-file token or {TOKEN_VARIABLE}=$(cat token)"
     )
+    if os.environ.get("SLURM_STEP_NUM_NODES", "1") not in ("", "1"):
+        hint = (
+            f"leave out srun: in a job, the command starts a step on each node itself; else {hint}"
+        )
     if path is None:
         text, origin = variable.strip(), TOKEN_VARIABLE
         if not text:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.factories import experiment
 from torchscale.config.engines import EngineChoice
-from torchscale.errors import UsageError
+from torchscale.errors import MachineError, UsageError
 from torchscale.features.cluster.engines.choice import choose_engine, describe_choice
 from torchscale.measure.nodes import COUNT_VARIABLES, NodeOptions
 from torchscale.observer import SilentObserver
@@ -85,6 +85,29 @@ def test_the_engine_of_a_sweep(
     else:
         assert chosen is not None
         assert (chosen.engine.value, chosen.nodes, chosen.reason) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "env", "way_out"),
+    [
+        ({}, RAY, "start one; --nnodes 1 goes without Ray, though RAY_ADDRESS is set"),
+        ({}, {**BATCH, **RAY}, "start one; --engine slurm or --nnodes 1 goes without Ray"),
+        ({"engine": "ray"}, RAY, "start one"),
+    ],
+)
+def test_an_engine_that_nobody_asked_for_says_how_to_go_without_it(
+    options: dict[str, Any], env: dict[str, str], way_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MachineError("no cluster", hint="start one")
+
+    monkeypatch.setattr("torchscale.features.cluster.engines.ray.RayActors", fail)
+    chosen = choose_engine(_options(options), None, env)
+    assert chosen is not None
+    with pytest.raises(MachineError) as caught:
+        chosen.start("sweep", None, SilentObserver())
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(way_out)
 
 
 def _options(options: dict[str, Any]) -> NodeOptions:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from torchscale.errors import MachineError, UsageError
+from torchscale.features.cluster.engines.engine import EngineNode
 from torchscale.features.cluster.engines.ray import RayActors, _amounts, _bundle, _said
 
 SOON = 30.0
@@ -50,7 +51,7 @@ def test_amounts_in_words(found: dict[str, float], text: str) -> None:
 
 
 def test_a_reason_is_one_short_line() -> None:
-    assert _said(ValueError("\n  the node died \nand more")) == "ValueError: the node died"
+    assert _said(ValueError("\n  the node died. \nand more.")) == "ValueError: the node died"
     assert _said(ValueError("")) == "ValueError: no reason"
     assert len(_said(ValueError("x" * 999))) == 300
 
@@ -220,6 +221,16 @@ def test_dead_nodes_are_none(ray: FakeRay) -> None:
     assert len(RayActors("sweep", None, None).nodes) == 1
 
 
+def test_a_head_without_cores_is_no_node(ray: FakeRay) -> None:
+    """Ray refuses a bundle of nothing."""
+    ray.cluster = [resources(CPU=0), resources(), resources(CPU=4), resources(CPU=2)]
+    assert len(RayActors("sweep", None, None).nodes) == 2
+    assert ray.bundles == [{"CPU": 2}] * 2
+    ray.cluster = [resources()]
+    with pytest.raises(MachineError, match="no node of the Ray cluster has a GPU or a CPU, of 1 n"):
+        RayActors("sweep", None, None)
+
+
 def test_more_nodes_than_there_are_are_refused(ray: FakeRay) -> None:
     with pytest.raises(UsageError, match="--nnodes 3: the Ray cluster has 2 nodes with GPUs"):
         RayActors("sweep", 3, None)
@@ -277,6 +288,28 @@ def test_a_node_is_started_again_in_a_new_actor(ray: FakeRay) -> None:
     with engine.open(0):
         assert [actor.place for actor in ray.actors] == [0, 1, 1]
         assert ray.actors[2].started
+    engine.close()
+
+
+def test_a_node_that_is_gone_is_not_waited_for(ray: FakeRay) -> None:
+    engine = RayActors("sweep", None, None)
+    engine.open(0).close()
+    ray.cluster[0]["Alive"] = False
+    with pytest.raises(MachineError, match="the Ray cluster has 1 node left"):
+        engine.open(0)
+    assert len(ray.actors) == 2
+    engine.close()
+
+
+def test_another_node_in_the_place_of_one_is_known(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its address is where the launches of a first node meet."""
+    engine = RayActors("sweep", None, None)
+    engine.open(0).close()
+    monkeypatch.setattr(Actor, "do_node", lambda _: ("n7", "10.0.0.7"))
+    with engine.open(0):
+        assert engine.nodes[0] == EngineNode("n7", "10.0.0.7")
     engine.close()
 
 

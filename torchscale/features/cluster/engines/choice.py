@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torchscale.config.engines import EngineChoice
 from torchscale.config.experiment import Experiment
-from torchscale.errors import UsageError
+from torchscale.errors import TorchscaleError, UsageError
 from torchscale.features.cluster.engines.engine import NodeEngine, Role
 from torchscale.features.cluster.engines.slurm import SlurmSteps, allocated_nodes
 from torchscale.measure.nodes import NodeOptions
@@ -28,6 +28,8 @@ class Chosen:
     engine: EngineChoice
     nodes: int | None
     reason: str
+    otherwise: str = ""
+    """What to type to go without an engine that nobody asked for by an option."""
 
     def start(self, role: Role, address: str | None, observer: Observer) -> NodeEngine:
         """Connect to it, and say which nodes it has; no agent runs yet. ``address``: of a Ray
@@ -38,7 +40,11 @@ class Chosen:
             MachineError: it does not answer.
         """
         with observer.status(f"Asking {self.engine.value} for nodes"):
-            engine = self._connect(role, address)
+            try:
+                engine = self._connect(role, address)
+            except TorchscaleError as error:
+                error.hint = "; ".join(filter(None, (error.hint, self.otherwise))) or None
+                raise
         names = ", ".join(node.name for node in engine.nodes)
         nodes = plural(len(engine.nodes), "node")
         observer.note(f"{engine.name}: {nodes} ({names}), since {self.reason}")
@@ -108,7 +114,13 @@ def choose_engine(options: NodeOptions, nodes: int | None, env: Mapping[str, str
     if count == 1 or any(env.get(name) for name in _STARTED_ON_NODES):
         return None
     if env.get("RAY_ADDRESS"):
-        return Chosen(EngineChoice.RAY, count, f"RAY_ADDRESS is {env['RAY_ADDRESS']}")
+        otherwise = "--engine slurm or --nnodes 1" if (allocated or 1) > 1 else "--nnodes 1"
+        return Chosen(
+            EngineChoice.RAY,
+            count,
+            f"RAY_ADDRESS is {env['RAY_ADDRESS']}",
+            otherwise=f"{otherwise} goes without Ray, though RAY_ADDRESS is set",
+        )
     if allocated is None or allocated == 1 or _is_step(env):
         return None
     reason = f"job {env['SLURM_JOB_ID']} of Slurm has {allocated} nodes"

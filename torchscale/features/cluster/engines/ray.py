@@ -57,6 +57,7 @@ class RayActors:
         """
         self._arguments = (AGENT, role, "detached")
         self._stack = contextlib.ExitStack()
+        self.nodes: list[EngineNode] = []
         self._lines: dict[int, socket.socket] = {}
         self._used: set[int] = set()
         try:
@@ -69,10 +70,14 @@ class RayActors:
     def _place(self, nodes: int | None) -> list[Any]:
         ray = self._ray
         alive = [node for node in ray.nodes() if node["Alive"]]
-        suited = [node for node in alive if node["Resources"].get("GPU")] or alive
+        kind, suited = _suited(alive)
         wanted = len(suited) if nodes is None else nodes
+        if not suited:
+            raise MachineError(
+                f"no node of the Ray cluster has a GPU or a CPU, of {plural(len(alive), 'node')}",
+                hint="add nodes (`ray start --address=…`); --num-cpus of theirs is over 0",
+            )
         if wanted > len(suited):
-            kind = "nodes with GPUs" if suited is not alive else "nodes"
             raise UsageError(
                 f"--nnodes {wanted}: the Ray cluster has {len(suited)} {kind}",
                 hint=f"add nodes (`ray start --address=…`), or ask for {len(suited)} at most",
@@ -100,7 +105,7 @@ class RayActors:
         found = [self._describe(actor) for actor in actors]
         order = sorted(range(wanted), key=lambda place: _place_key(found[place], here))
         self._places = order
-        self.nodes: Sequence[EngineNode] = [found[place] for place in order]
+        self.nodes = [found[place] for place in order]
         return [actors[place] for place in order]
 
     def _start_actor(self, place: int) -> Any:  # noqa: ANN401 - Ray's own handle
@@ -130,10 +135,11 @@ class RayActors:
         return EngineNode(name, address)
 
     def open(self, rank: int) -> socket.socket:
-        """Start a node's agent, in a new actor where the last one has died.
+        """Start a node's agent, in a new actor where the last one has died: on another node where
+        Ray has put that in the place of one that is gone.
 
         Raises:
-            MachineError: Ray cannot start it.
+            MachineError: Ray cannot start it, or has no node for it.
         """
         variables = {
             name: value
@@ -145,9 +151,13 @@ class RayActors:
             if rank in self._used:
                 self._end_line(rank)
                 _quietly(self._ray.kill, self._actors[rank])
+                self._require_nodes()
                 self._actors[rank] = self._start_actor(self._places[rank])
+                self.nodes[rank] = self._describe(self._actors[rank])
             self._used.add(rank)
             self._ray.get(self._actors[rank].start.remote(*arguments), timeout=_START_SECONDS)
+        except MachineError:
+            raise
         except Exception as error:  # of Ray, or what the actor met
             raise MachineError(f"Ray cannot start its agent: {_said(error)}") from error
         ours, theirs = socket.socketpair()
@@ -157,6 +167,16 @@ class RayActors:
                 target=carry, args=(self._actors[rank], theirs), name="ray", daemon=True
             ).start()
         return ours
+
+    def _require_nodes(self) -> None:
+        """
+        Raises:
+            MachineError: fewer nodes than there are bundles, so that an actor would be waited for
+                in vain.
+        """
+        _, suited = _suited([node for node in self._ray.nodes() if node["Alive"]])
+        if len(suited) < len(self._actors):
+            raise MachineError(f"the Ray cluster has {plural(len(suited), 'node')} left")
 
     def _carry_out(self, actor: Any, line: socket.socket) -> None:  # noqa: ANN401 - Ray's own handle
         """What the agent writes → the line, until either ends."""
@@ -215,6 +235,15 @@ def _place_key(node: EngineNode, here: str) -> tuple[object, ...]:
     return (node.address != here, [int(part) if part.isdigit() else part for part in parts])
 
 
+def _suited(alive: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """The nodes that may be measured, with what they are called: those with GPUs, else those with
+    cores. A head is often told to have none, so that it gets no work."""
+    with_gpus = [node for node in alive if node["Resources"].get("GPU")]
+    if with_gpus:
+        return "nodes with GPUs", with_gpus
+    return "nodes with CPUs", [node for node in alive if node["Resources"].get("CPU")]
+
+
 def _bundle(nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """What a node is asked for, so that Ray gives it to nobody else meanwhile: all GPUs that every
     node has, else all cores."""
@@ -233,8 +262,9 @@ def _amounts(resources: Mapping[str, float]) -> str:
 
 
 def _said(error: Exception) -> str:
-    """What Ray says, in a line: its reasons are paragraphs with the trace of the actor."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """What Ray says, in a line without a full stop: its reasons are paragraphs with the trace of
+    the actor."""
+    lines = [line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()]
     return one_line(f"{type(error).__name__}: {lines[0] if lines else 'no reason'}")[:300]
 
 

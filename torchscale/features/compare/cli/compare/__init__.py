@@ -51,7 +51,7 @@ class _RuleOptions:
         option(
             "--fail-on",
             "What gives exit code 1. regression: something is worse, failed or was not "
-            "measured, or there is no verdict and it may be 25 % slower or more; unclear: "
+            "measured, or there is no verdict and a loss of 25 % or more is not ruled out; unclear: "
             "also any unclear cell; never. Default: regression; with --cost never.",
         ),
     ] = None
@@ -170,8 +170,8 @@ def compare(
 ) -> None:
     """Compare results cell by cell and overall, with 95 % intervals.
 
-    Exit code 1 where something is worse, failed or was not measured, or there is no verdict and it
-    may be 25 % slower or more.
+    Exit code 1 where something is worse, failed or was not measured, or there is no verdict and a
+    loss of 25 % or more is not ruled out.
 
     The unit is the launch: measure with benchmark.repeats of 3 or 5. With fewer than 3 a side, a
     change is unclear.

@@ -193,8 +193,8 @@ def test_an_agent_ends_at_once_where_something_of_it_was_not_read() -> None:
     with theirs:
         process = subprocess.Popen(
             (sys.executable, "-m", AGENT, "check"),
-            stdin=theirs,
-            stdout=theirs,
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
             stderr=subprocess.PIPE,
         )
     with process:

@@ -187,6 +187,29 @@ def test_an_agent_ends_at_once_where_its_input_has(has_joined: bool) -> None:
 
 
 @pytest.mark.slow
+def test_an_agent_ends_at_once_where_something_of_it_was_not_read() -> None:
+    """As an actor of Ray leaves it that is killed: a socket is then reset, and has no end."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            (sys.executable, "-m", AGENT, "check"),
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=subprocess.PIPE,
+        )
+    with process:
+        try:
+            with ours:
+                ours.settimeout(SOON)
+                assert ours.recv(1) == MARK[:1]
+            _, said = process.communicate(timeout=SOON / 2)  # silent for 60 s where it goes on
+        finally:
+            process.kill()
+    assert process.returncode == 3
+    assert b"the connection was closed" in said
+
+
+@pytest.mark.slow
 def test_an_agent_that_is_interrupted_says_so() -> None:
     with agent() as line:
         line.setup(options())

@@ -291,6 +291,19 @@ def test_a_node_is_started_again_in_a_new_actor(ray: FakeRay) -> None:
     engine.close()
 
 
+def test_an_interruption_within_ray_is_one(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python reports it so where code in C goes on after a handler has raised."""
+
+    def start(*_: object) -> None:
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    monkeypatch.setattr(Actor, "do_start", start)
+    engine = RayActors("sweep", None, None)
+    with pytest.raises(KeyboardInterrupt):
+        engine.open(0)
+    engine.close()
+
+
 def test_a_node_that_is_gone_is_not_waited_for(ray: FakeRay) -> None:
     engine = RayActors("sweep", None, None)
     engine.open(0).close()

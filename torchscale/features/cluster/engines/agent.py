@@ -147,6 +147,7 @@ class _Line:
         with contextlib.suppress(OSError):
             while data := os.read(0, _CHUNK):
                 self._other.sendall(data)
+        with contextlib.suppress(OSError):  # also where an actor died with something unread
             self._other.shutdown(socket.SHUT_WR)
 
     def _write(self, output: int) -> None:

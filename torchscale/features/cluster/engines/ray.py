@@ -159,6 +159,8 @@ class RayActors:
         except MachineError:
             raise
         except Exception as error:  # of Ray, or what the actor met
+            if isinstance(error.__cause__, KeyboardInterrupt):  # in the midst of Ray's own code
+                raise error.__cause__ from error
             raise MachineError(f"Ray cannot start its agent: {_said(error)}") from error
         ours, theirs = socket.socketpair()
         self._lines[rank] = theirs

@@ -65,6 +65,12 @@ def test_an_installation_without_ray_names_the_extra(monkeypatch: pytest.MonkeyP
     ("address", "told", "kind", "said"),
     [
         ("x", "ValueError: Invalid address format: x", UsageError, "x is no address of a Ray"),
+        (
+            "a:1",
+            "ConnectionError: Failed to connect to Ray cluster",
+            MachineError,
+            "this machine is no node of the Ray cluster at a:1",
+        ),
         ("a:1", "InvalidAuthToken", MachineError, "a:1 does not accept this token"),
         (
             "auto",

@@ -138,7 +138,8 @@ def connection_error(address: str, told: str) -> TorchscaleError:
         return UsageError(f"{address} is no address of a Ray cluster", hint=f"expected: {_START}")
     if address == _RUNNING_HERE and "Could not find any running Ray instance" in told:
         return MachineError("no Ray cluster runs on this machine", hint=_START)
-    if "cannot find" in told and "aylet" in told:
+    no_raylet = "cannot find" in told and "aylet" in told
+    if no_raylet or "Failed to connect to Ray cluster" in told:  # its port answered before
         return MachineError(
             f"this machine is no node of the Ray cluster at {address}",
             hint="start it there, or with `ray job submit`; `ray start --address=…` adds a node",

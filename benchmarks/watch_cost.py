@@ -124,8 +124,8 @@ class Switch:
         made: list[collectors.Collector] = []
         keep = collectors.Collector.__init__
 
-        def noting(self: collectors.Collector, directory: Path) -> None:
-            keep(self, directory)
+        def noting(self: collectors.Collector, directory: Path, *, in_ray: bool = False) -> None:
+            keep(self, directory, in_ray=in_ray)
             made.append(self)
 
         collectors.Collector.__init__ = noting  # type: ignore[method-assign]

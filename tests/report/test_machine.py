@@ -476,7 +476,7 @@ def test_a_dtype_a_warning_and_a_missing_verdict_are_said_once(
     assert any(caption.startswith("Bus bandwidth by size, 2 ranks") for caption in captions)
     assert all(caption.count("fp32") == 1 for caption in captions), captions
     (link,) = [row for row in statuses(only_machine(summary), ()) if row.question == "Link?"]
-    assert (link.answer, link.text.partition(" ")[0]) == ("not judged", "what")
+    assert (link.answer, link.text.partition(" ")[0]) == ("not judged", "its")
     (sweep,) = summary.collectives
     assert sweep.figures is not None
     flagged = [

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+STARTER = """
+import sys, time
+from pathlib import Path
 from torchscale.util.detached import start_detached
+start_detached(sys.argv[2:])
+deadline = time.monotonic() + 30
+while not Path(sys.argv[1]).exists() and time.monotonic() < deadline:
+    time.sleep(0.02)
+"""
+"""A process of its own: one that adopts orphans, as others here do, would get its child back."""
+STARTED = """
+import os, sys
+with open(sys.argv[1] + ".part", "w") as part:
+    part.write(f"{os.getppid()} {os.getsid(0)}")
+os.rename(sys.argv[1] + ".part", sys.argv[1])
+"""
 
 
 @pytest.mark.slow
 def test_it_is_no_child_and_has_a_session_of_its_own(tmp_path: Path) -> None:
-    left = tmp_path / "left"
-    code = (
-        "import os, sys; part = sys.argv[1] + '.part'; "
-        "open(part, 'w').write(f'{os.getppid()} {os.getsid(0)}'); os.rename(part, sys.argv[1])"
-    )
-    start_detached([sys.executable, "-c", code, str(left)])
-    deadline = time.monotonic() + 30
-    while not left.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-
-    parent, session = map(int, left.read_text().split())
-    assert parent != os.getpid()
+    left = str(tmp_path / "left")
+    command = [sys.executable, "-c", STARTED, left]
+    starter = subprocess.Popen([sys.executable, "-c", STARTER, left, *command])
+    assert starter.wait(60) == 0
+    parent, session = map(int, Path(left).read_text().split())
+    assert parent != starter.pid
     assert session != os.getsid(0)

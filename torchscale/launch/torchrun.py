@@ -125,7 +125,12 @@ def cell_environment(cell: AnyCell) -> Mapping[str, str]:
 
 
 class WatchedProcess(Protocol):
-    """What runs: a torchrun, or the parts of a launch on other machines."""
+    """What runs: a torchrun, or the parts of a launch on other machines, which have no ``pid``
+    here."""
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process on this machine."""
 
     def poll(self) -> int | None:
         """The exit code; ``None`` while it runs."""
@@ -154,7 +159,7 @@ class Watch:
     world_size: int | None = None
     log_directory: Path | None = None
     inspect_others: Callable[[], Callable[[], object]] | None = None
-    inspect: Callable[[ManagedProcess, float | None], None] | None = None
+    inspect: Callable[[int, float | None], None] | None = None
     pause: Callable[[float], object] = time.sleep
 
     def run(
@@ -219,10 +224,10 @@ class Watch:
         wait_for_others = None
         if self.inspect_others is not None:
             wait_for_others = self.inspect_others()
-        if not isinstance(process, ManagedProcess):
+        if process.pid is None:
             pass  # its ranks are elsewhere
         elif self.inspect is not None:
-            self.inspect(process, moved_seconds_ago)
+            self.inspect(process.pid, moved_seconds_ago)
         else:
             ranks = optional(range, self.world_size)
             inspect_hang(self.directory, process.pid, ranks, moved_seconds_ago)

@@ -17,7 +17,7 @@ from torchscale.util.files import atomic_write_model
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "torchscale.features.machine.measure.find_machine", lambda _: machine(cores=8)
+        "torchscale.features.machine.measure.find_machine", lambda *_: machine(cores=8)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import types
@@ -61,7 +62,7 @@ def _read(actor: AgentActor) -> str:
 
 
 @pytest.mark.slow
-def test_an_agent_is_nobodys_child_and_ends_with_its_input(
+def test_an_agent_has_a_session_of_its_own_and_ends_with_its_input(
     actor: AgentActor, module: str, tmp_path: Path
 ) -> None:
     actor.start([module], str(tmp_path), {})
@@ -69,7 +70,7 @@ def test_an_agent_is_nobodys_child_and_ends_with_its_input(
     assert directory == str(tmp_path)
     assert threads == "None"
     agent = psutil.Process(int(pid))
-    assert int(pid) not in {child.pid for child in psutil.Process().children()}
+    assert os.getsid(int(pid)) != os.getsid(0)
     actor.write(b"hello\n")
     assert _read(actor) == "HELLO\n"
     assert actor.errors() == "what it says\n"

@@ -184,6 +184,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f'stat -c %a "${{@: -1}}" >> {shlex.quote(str(tmp_path))}/calls\n'
         'exit "${CODE:-0}"',
     )
+    program(programs, "torchscale", 'exec python -m torchscale "$@"')
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
         monkeypatch.delenv(name)
@@ -216,7 +217,8 @@ def test_bash_reads_the_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_each_node_runs_its_part_with_a_private_token(cluster: Path) -> None:
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_one_process_leads_without_a_token(cluster: Path, nodes: int) -> None:
     work = cluster / "a $(touch x) b"
     work.mkdir()
     (cluster / "results").mkdir()
@@ -226,6 +228,36 @@ def test_each_node_runs_its_part_with_a_private_token(cluster: Path) -> None:
         directory=cluster / "results" / "demo",
         config=config,
         command=(str(cluster / "bin" / "python"), "-m", "torchscale"),
+        nodes=nodes,
+    )
+    done = run(render_script(plain), cluster)
+    assert done.returncode == 0, done.stderr
+    state = plain.state_directory
+    (call,) = [shlex.split(line) for line in (cluster / "calls").read_text().splitlines()]
+    assert call[: len(call) - 2 - 2 * (nodes > 1)] == [
+        *("-m", "torchscale", "benchmark", str(state / "config-123456.yaml")),
+        *("--output-dir", str(plain.directory)),
+    ]
+    expected = ["--nnodes", "1"] if nodes == 1 else ["--engine", "slurm", "--nnodes", "2"]
+    assert call[-len(expected) :] == expected
+    assert (state / "config-123456.yaml").read_text() == config
+    assert sorted(path.name for path in state.iterdir()) == ["config-123456.yaml", "exit-123456"]
+    assert not list(work.iterdir())
+    assert not (cluster / "scontrol.log").exists()
+
+
+@pytest.mark.slow
+def test_each_container_runs_its_part_with_a_private_token(cluster: Path) -> None:
+    work = cluster / "a $(touch x) b"
+    work.mkdir()
+    (cluster / "results").mkdir()
+    config = 'experiment_name: "$(id)"\nTORCHSCALE_CONFIG\n'
+    plain = job(
+        work,
+        directory=cluster / "results" / "demo",
+        config=config,
+        command=(str(cluster / "bin" / "python"), "-m", "torchscale"),
+        container="image",
     )
     done = run(render_script(plain), cluster)
     assert done.returncode == 0, done.stderr
@@ -252,11 +284,13 @@ def test_each_node_runs_its_part_with_a_private_token(cluster: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_job_ends_with_the_exit_code_of_node_0(
-    cluster: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("container", [None, "image"])
+def test_the_job_ends_with_the_exit_code_of_the_benchmark(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, container: str | None
 ) -> None:
     monkeypatch.setenv("CODE", "3")
-    plain = job(cluster, command=(str(cluster / "bin" / "python"), "-m", "torchscale"))
+    command = (str(cluster / "bin" / "python"), "-m", "torchscale")
+    plain = job(cluster, command=command, container=container)
     assert run(render_script(plain), cluster).returncode == 3
     assert (plain.state_directory / "exit-123456").read_text() == "3\n"
 
@@ -275,10 +309,30 @@ def test_the_time_limits_signal_stops_and_requeues(
         "done; exit 130"
     )
     program(cluster / "bin", "srun", waits)
-    plain = job(cluster, command=(str(cluster / "bin" / "python"), "-m", "torchscale"))
+    command = (str(cluster / "bin" / "python"), "-m", "torchscale")
+    plain = job(cluster, command=command, container="image")
     assert run(render_script(plain), cluster).returncode == 130
     assert (cluster / "scancel.log").read_text() == "--signal=TERM 123456\n"
     assert ("requeue 123456" in (cluster / "scontrol.log").read_text()) is requeued
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("state", "requeued"), [("RUNNING", True), ("COMPLETING", False)])
+def test_the_time_limits_signal_reaches_the_process_that_leads(
+    cluster: Path, state: str, requeued: bool
+) -> None:
+    program(cluster / "bin", "squeue", f"echo {state}")
+    told = shlex.quote(str(cluster / "told"))
+    waits = (
+        f"trap 'touch {told}; exit 130' TERM; kill -TERM $PPID; "
+        "for i in {1..500}; do sleep 0.02; done; exit 1"
+    )
+    program(cluster / "bin", "python", waits)
+    plain = job(cluster, command=(str(cluster / "bin" / "python"), "-m", "torchscale"))
+    assert run(render_script(plain), cluster).returncode == 130
+    assert (cluster / "told").exists()
+    log = cluster / "scontrol.log"
+    assert (log.exists() and "requeue 123456" in log.read_text()) is requeued
 
 
 @pytest.mark.slow

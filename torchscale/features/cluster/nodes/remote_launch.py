@@ -166,6 +166,11 @@ class RemoteLaunch:
             "",
         )
 
+    @property
+    def pid(self) -> None:
+        """No process of this machine."""
+        return
+
     def poll(self) -> int | None:
         """The exit code of all parts together; ``None`` while one runs."""
         if not self.has_ended:

@@ -33,7 +33,6 @@ from torchscale.schema.launch.record import LaunchRecord
 from torchscale.schema.launch.task import LaunchTask
 from torchscale.store.locations import WATCH_REPORT
 from torchscale.util.files import atomic_write_model, make_directory
-from torchscale.util.processes.subprocesses import ManagedProcess
 from torchscale.util.redaction import redact_arguments
 from torchscale.worker.watch import clock
 
@@ -136,10 +135,10 @@ class _ScriptLaunch:
         self._is_ended = measured or bool(self._mismatch)
         return self._is_ended
 
-    def inspect(self, process: ManagedProcess, moved_seconds_ago: float | None) -> None:
+    def inspect(self, pid: int, moved_seconds_ago: float | None) -> None:
         """Ask the ranks where they are; what they say goes to where other launches have it."""
         if not self._job.streams:
-            ask_starting_ranks(self._directory, process.pid, self._cell.world_size)
+            ask_starting_ranks(self._directory, pid, self._cell.world_size)
             return
         self._job.guarded(lambda: self._job.look_why(moved_seconds_ago))
         for path in sorted((self._watched / "hang").glob("*")):

@@ -12,6 +12,7 @@ from torchscale.features.watch.ends.failed_attempt import FailedAttempt
 from torchscale.features.watch.ends.others import other_ends
 from torchscale.features.watch.ends.ranks import (
     RankEnd,
+    gone_together,
     is_consequence,
     rank_ends,
     received_signal,
@@ -151,7 +152,10 @@ def _of_first(attempt: FailedAttempt, first: RankEnd, ends: Sequence[RankEnd]) -
         said = f"{who} exited with code {first.exit_code} and left no traceback"
         return JobFailure(cause=FailureCause.EXIT, summary=said, evidence=(_SILENT_EXIT,))
     if first.is_gone:
+        together = gone_together(first, ends)
         said = f"{who} was gone: it left no exception, as a process that is killed"
+        if len(together) > 1:
+            said = f"{ranks_label(together)} were gone: they left no exception, as if killed"
         evidence = tuple(_memory(attempt)) if first.pid in attempt.kernel.killed else (_GONE,)
         return JobFailure(cause=FailureCause.SIGNAL, summary=said, evidence=evidence)
     name = first.signal or "a signal"

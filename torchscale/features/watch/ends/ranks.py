@@ -34,6 +34,8 @@ _IN_WORKER = re.compile(
 _TRACE_LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}), in (?P<function>\S+)')
 _FIRST_LINE = 300
 """Characters of a message that stand in a sentence."""
+_TOGETHER_SECONDS = 1.0
+"""Who follows looks several times a second: what it finds within one has no order."""
 _LATE_KILL_SECONDS = 20.0
 """torchrun kills what has not ended 30 s after it asked (``SubprocessContext.close``)."""
 
@@ -236,3 +238,15 @@ def is_consequence(one: RankEnd, ends: Sequence[RankEnd]) -> bool:
         return any(other.time < one.time for other in causes)
     earlier = min((other.time for other in ends if other is not one), default=one.time)
     return one.exit_code == -signal.SIGKILL and one.time - earlier > _LATE_KILL_SECONDS
+
+
+def gone_together(first: RankEnd, ends: Sequence[RankEnd]) -> list[int]:
+    """Ranks that were gone at about the same time: which of them was the first is not known."""
+    return sorted(
+        end.rank
+        for end in ends
+        if end.is_gone
+        and end.rank is not None
+        and not (end.is_exact or first.is_exact)
+        and abs(end.time - first.time) < _TOGETHER_SECONDS
+    )

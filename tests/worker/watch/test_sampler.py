@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from types import SimpleNamespace
@@ -78,3 +79,13 @@ def test_places_beyond_the_most_take_no_memory(monkeypatch: pytest.MonkeyPatch) 
         looked.sample()
     assert [place[1] for place in looked.places] == [1, 2]
     assert looked.take_samples()[1::2] == [0, 1, 0]
+
+
+def test_a_fork_reads_how_long_its_own_thread_waited() -> None:
+    """Python says of its main thread the number that it had in the parent."""
+    here = LineSampler()._schedstat.read() is not None
+    pid = os.fork()
+    if pid == 0:
+        os._exit(LineSampler()._schedstat.read() is not None)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == here
+    assert here

@@ -9,7 +9,7 @@ from types import FrameType
 
 from . import clock
 from .places import Place, user_place
-from .program_thread import program_thread
+from .program_thread import is_in_thread, program_thread
 
 SAMPLE_NS = 50_000_000
 """Between two looks of the collector."""
@@ -100,7 +100,9 @@ class _Schedstat:
     def __init__(self) -> None:
         self._descriptor: int | None = None
         try:
-            path = f"/proc/self/task/{program_thread().native_id}/schedstat"
+            # Of a main thread in a fork, Python still has the number that it had in the parent.
+            thread = program_thread().native_id if is_in_thread() else os.getpid()
+            path = f"/proc/self/task/{thread}/schedstat"
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self._file = os.fstat(self._descriptor)
         except OSError:

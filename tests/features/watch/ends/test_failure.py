@@ -231,6 +231,22 @@ def test_an_abort_is_a_mismatch_where_the_collectives_say_so() -> None:
     assert failure.summary == "rank 3 was ended by SIGABRT at train.py:8 (report)"
 
 
+def test_ranks_that_were_gone_at_the_same_moment_are_not_put_in_order() -> None:
+    failure = found(
+        attempt(
+            left("gone", 0, 10.2),
+            left("gone", 1, 10.4),
+            left("gone", 2, 12.0),
+            exit_code=None,
+        )
+    )
+    assert (failure.cause, failure.rank) == (FailureCause.SIGNAL, None)
+    assert failure.summary == (
+        "ranks 0 and 1 were gone: they left no exception, as processes that are killed"
+    )
+    assert failure.evidence[1:] == ("rank 2 was gone, as what starts the ranks ends the others",)
+
+
 def test_a_rank_that_was_gone_is_the_cause_where_others_lost_a_peer() -> None:
     failure = found(
         attempt(

@@ -12,7 +12,7 @@ from torchscale.features.watch.ends.failed_attempt import FailedAttempt
 from torchscale.features.watch.ends.others import other_ends
 from torchscale.features.watch.ends.ranks import (
     RankEnd,
-    gone_together,
+    alike,
     is_consequence,
     rank_ends,
     received_signal,
@@ -65,7 +65,7 @@ def find_failure(attempt: FailedAttempt) -> JobFailure | None:
     evidence = (*failure.evidence, *other_ends(ends, first), *attempt.kernel.lines)
     return failure.model_copy(
         update={
-            "rank": first.rank,
+            "rank": None if first.is_gone and len(alike(first, ends)) > 1 else first.rank,
             "host": first.host,
             "attempt": attempt.number,
             "world_size": max(1, attempt.world_size),
@@ -152,10 +152,9 @@ def _of_first(attempt: FailedAttempt, first: RankEnd, ends: Sequence[RankEnd]) -
         said = f"{who} exited with code {first.exit_code} and left no traceback"
         return JobFailure(cause=FailureCause.EXIT, summary=said, evidence=(_SILENT_EXIT,))
     if first.is_gone:
-        together = gone_together(first, ends)
         said = f"{who} was gone: it left no exception, as a process that is killed"
-        if len(together) > 1:
-            said = f"{ranks_label(together)} were gone: they left no exception, as if killed"
+        if len(alike(first, ends)) > 1:
+            said = f"{who} were gone: they left no exception, as processes that are killed"
         evidence = tuple(_memory(attempt)) if first.pid in attempt.kernel.killed else (_GONE,)
         return JobFailure(cause=FailureCause.SIGNAL, summary=said, evidence=evidence)
     name = first.signal or "a signal"
@@ -270,18 +269,12 @@ def _memory(attempt: FailedAttempt) -> list[str]:
 
 
 def _who(attempt: FailedAttempt, first: RankEnd, ends: Sequence[RankEnd]) -> str:
-    """``rank 3 (node-a)``; ``ranks 0-3`` where all raised the same."""
+    """``rank 3 (node-a)``; ``ranks 0-3`` where all ended alike."""
     if first.is_launcher:
         return "torchrun"
     if first.rank is None or attempt.world_size <= 1:
         return attempt.program
-    same = [
-        end.rank
-        for end in ends
-        if end.rank is not None
-        and first.error
-        and (end.error, end.text) == (first.error, first.text)
-    ]
+    same = [end.rank for end in alike(first, ends) if end.rank is not None]
     if len(same) > 1:
         return ranks_label(same)
     if attempt.hosts > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchscale.features.watch.ends.ranks import RankEnd, consequences
+from torchscale.features.watch.ends.ranks import RankEnd, alike, consequences
 from torchscale.util.text import agreeing, ranks_label
 
 _MOST_SHOWN = 8
@@ -12,11 +12,10 @@ _MOST_SHOWN = 8
 
 def other_ends(ends: Sequence[RankEnd], first: RankEnd) -> list[str]:
     """How the other ranks ended, those of one way in a line."""
-    after = consequences(ends, first)
+    after, same = consequences(ends, first), alike(first, ends)
     lines: dict[str, list[RankEnd]] = {}
     for end in ends:
-        same = (end.error, end.text) == (first.error, first.text) and first.error
-        if end is not first and not same and end.rank is not None:
+        if end is not first and end not in same and end.rank is not None:
             lines.setdefault(_ending(end, is_after=end in after), []).append(end)
     found = []
     for text, of_text in list(lines.items())[:_MOST_SHOWN]:

@@ -240,13 +240,14 @@ def is_consequence(one: RankEnd, ends: Sequence[RankEnd]) -> bool:
     return one.exit_code == -signal.SIGKILL and one.time - earlier > _LATE_KILL_SECONDS
 
 
-def gone_together(first: RankEnd, ends: Sequence[RankEnd]) -> list[int]:
-    """Ranks that were gone at about the same time: which of them was the first is not known."""
-    return sorted(
-        end.rank
-        for end in ends
-        if end.is_gone
-        and end.rank is not None
-        and not (end.is_exact or first.is_exact)
-        and abs(end.time - first.time) < _TOGETHER_SECONDS
-    )
+def alike(first: RankEnd, ends: Sequence[RankEnd]) -> list[RankEnd]:
+    """The ends of ranks, ``first`` among them, that raised the same, or were gone at about the same
+    time: which of these was the first is not known."""
+
+    def is_alike(end: RankEnd) -> bool:
+        if first.is_gone:
+            together = abs(end.time - first.time) < _TOGETHER_SECONDS
+            return end.is_gone and together and not (end.is_exact or first.is_exact)
+        return bool(first.error) and (end.error, end.text) == (first.error, first.text)
+
+    return [end for end in ends if end.rank is not None and (end is first or is_alike(end))]

@@ -140,7 +140,9 @@ def test_a_launch_that_was_measured_again_leaves_nothing_of_the_earlier(
     (run / CELL / "launch-1").rmdir()
     there.order.clear()
     copied(run)
-    assert there.order[0] == f"rm bucket/runs/demo/{CELL}/launch-0/error.json"
+    launch = f"bucket/runs/demo/{CELL}/launch-0"
+    assert there.order[:2] == [f"rm {launch}/record.json", f"rm {launch}/error.json"]
+    assert there.content[f"{launch}/record.json"] == b'{"ok": 1}'
     assert f"{CELL}/launch-0/error.json" not in keys(there)
     assert f"{CELL}/launch-1/record.json" in keys(there), "a launch that is gone here stays there"
 

@@ -35,7 +35,8 @@ _EXPERIMENT = "experiment.json"
 _MAX_EXPERIMENT_BYTES = 256 << 20
 _LEFT_OUT = re.compile(rf"quarantine/.*|\.lock|(?:.*/)?\.[^/]*\.tmp|{re.escape(STATE)}")
 _LAUNCH = re.compile(r"(cells/[^/]+/launch-\d+)/(.+)")
-_RECORDS = ("record.json", "analysis.json", "watch.json", "acceptance.json", "fleet.json")
+_RECORD = "record.json"
+_RECORDS = (_RECORD, "analysis.json", "watch.json", "acceptance.json", "fleet.json")
 """Files that make others count: who finds one finds what it tells of."""
 
 
@@ -85,7 +86,7 @@ def copy_folder(
         copied = CopiedFiles.read(folder, target.text)
         if _EXPERIMENT in there and not copied.is_ours:
             _refuse_other_run(service, folder)
-        _remove_stale(service, files, there)
+        _remove_stale(service, files, copied.stamps, there)
         waiting = [
             name
             for name, stamp in files.items()
@@ -202,16 +203,24 @@ def _files_there(service: Service) -> dict[str, int]:
     return {key[start:]: int(entry.get("size") or 0) for key, entry in found.items()}
 
 
-def _remove_stale(service: Service, files: Mapping[str, Stamp], there: dict[str, int]) -> None:
-    """Remove from launches there what the same launches here do not have: they were measured again,
-    and an error of the earlier one would be taken for one of theirs. Their records go first."""
+def _remove_stale(
+    service: Service,
+    files: Mapping[str, Stamp],
+    copied: Mapping[str, Stamp],
+    there: dict[str, int],
+) -> None:
+    """Remove from launches there what the same launches here do not have, and records that are
+    others here: they were measured again, and an error of the earlier one would be taken for one of
+    theirs, or its record for one of their steps. Records go first."""
     launches = {found[1] for name in files if (found := _LAUNCH.fullmatch(name))}
     stale = [
         name
         for name in there
-        if name not in files and (found := _LAUNCH.fullmatch(name)) and found[1] in launches
+        if (found := _LAUNCH.fullmatch(name))
+        and found[1] in launches
+        and (name not in files or (found[2] == _RECORD and copied.get(name) != files[name]))
     ]
-    for name in sorted(stale, key=lambda one: not one.endswith("/record.json")):
+    for name in sorted(stale, key=lambda one: not one.endswith(f"/{_RECORD}")):
         key = f"{service.root}/{name}"
         service.answered(lambda key=key: service.files.rm_file(key))  # type: ignore[misc]
         del there[name]

@@ -95,8 +95,8 @@ def benchmark(
     does it. Elsewhere, start the same command on each node with its [bold]--node-rank[/bold]; all
     share a secret (TORCHSCALE_TOKEN or --token-file). See `torchscale docs nodes`.
 
-    Exit codes: 0 all cells ok or skipped; 1 some, or the copy, failed; 2 wrong input; 3 this machine can run
-    none; 130 interrupted.
+    Exit codes: 0 all cells ok or skipped; 1 some, or the copy, failed; 2 wrong input; 3 this machine
+    can run none; 130 interrupted.
 
     [bold]Examples[/bold]
 

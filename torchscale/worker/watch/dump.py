@@ -48,7 +48,8 @@ def leave_dump(path: Path, rank: int) -> None:
 
 
 def stacks() -> list[dict[str, Any]]:
-    """Stacks of all threads but the one that asks, that of the program first, innermost frames last."""
+    """Stacks of all threads but the one that asks, that of the program first, innermost frames
+    last."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = program_thread().ident
     found = [

@@ -1,5 +1,5 @@
-"""The thread in which the program trains: the main one, but in a worker of Ray, whose main thread is
-Ray's, the one that runs the train function. It ends before its process does."""
+"""The thread in which the program trains: the main one, but in a worker of Ray, whose main thread
+is Ray's, the one that runs the train function. It ends before its process does."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the thread in which a rank trains does, looked at some times a second: which line of the user's program
-it is at, and how long it was ready to run and had no core."""
+"""What the thread in which a rank trains does, looked at some times a second: which line of the
+user's program it is at, and how long it was ready to run and had no core."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The text of the batch script, in bash: what every job has, and what starts the benchmark: one process
-that leads, or one that joins on each node."""
+"""The text of the batch script, in bash: what every job has, and what starts the benchmark: one
+process that leads, or one that joins on each node."""
 
 from __future__ import annotations
 

@@ -173,9 +173,9 @@ def validate(
 
     A node without a GPU can be fit for CPU benchmarking; the verdict names it as such.
 
-    Over several nodes: in a job of Slurm or on a Ray cluster ([bold]--engine[/bold]) one command does it.
-    Elsewhere, start the same command on each node with its [bold]--node-rank[/bold]; all share
-    a secret (TORCHSCALE_TOKEN or --token-file). Node 0 prints what differs between nodes, the
+    Over several nodes: in a job of Slurm or on a Ray cluster ([bold]--engine[/bold]) one command
+    does it. Elsewhere, start the same command on each node with its [bold]--node-rank[/bold]; all
+    share a secret (TORCHSCALE_TOKEN or --token-file). Node 0 prints what differs between nodes, the
     checks of each, and the result of a collective over all. See `torchscale docs nodes`.
 
     Exit codes: 0 fit, warnings included; of an acceptance keep; or a bundle as it was written. 1 a

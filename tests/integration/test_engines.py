@@ -182,6 +182,12 @@ def listening(processes: list[psutil.Process]) -> list[Any]:
     ]
 
 
+def blocked_signals(process: psutil.Process) -> int:
+    """A bit for each signal that the process takes later: a worker of Ray takes no Ctrl-C."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if "SigBlk" in line), 16)
+
+
 def on_two(program: Program, **content: Any) -> str:
     """A config of a cell on one node, and one on two."""
     launch = {"devices_per_node": 1, "threads_per_rank": 1, **content.pop("launch", {})}
@@ -198,7 +204,9 @@ def test_a_sweep_survives_the_end_of_an_agent_and_listens_nowhere(
         file = on_two(program, models=["held:build"], gpu_counts=[1, 2])
         engine.start("benchmark", file, "--output-dir", "results/run")
         engine.hold_launch(0)
-        assert listening([engine.leader(), *engine.agents(0), *engine.agents(1)]) == []
+        agents = [*engine.agents(0), *engine.agents(1)]
+        assert listening([engine.leader(), *agents]) == []
+        assert [(agent.nice(), blocked_signals(agent)) for agent in agents] == [(0, 0), (0, 0)]
         for path in engine.hold.parent.glob("held-*"):
             path.unlink()
         engine.hold.unlink()
